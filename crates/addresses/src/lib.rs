@@ -1,0 +1,1 @@
+//! Pools and allocation of Node Pod CIDRs.

@@ -1,0 +1,1 @@
+//! The agent on every node: connects Pods and programs the bridge.

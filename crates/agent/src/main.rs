@@ -1,0 +1,3 @@
+//! The agent on every node: connects Pods and programs the bridge.
+
+fn main() {}

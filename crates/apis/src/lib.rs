@@ -1,0 +1,1 @@
+//! Types of the crd.antrea.io API group and their CRD YAML.

@@ -1,0 +1,1 @@
+//! CNI types and the gRPC service between antrea-cni and the agent.

@@ -1,0 +1,1 @@
+//! The CNI plugin that kubelet runs: hands one request to the agent.

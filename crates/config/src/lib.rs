@@ -1,0 +1,1 @@
+//! Configuration keys of agent and controller, and the registry of feature gates.

@@ -1,0 +1,1 @@
+//! The controller: Node IPAM, leader Lease, AntreaControllerInfo.

@@ -1,0 +1,3 @@
+//! The controller: Node IPAM, leader Lease, AntreaControllerInfo.
+
+fn main() {}

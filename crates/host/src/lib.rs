@@ -1,0 +1,1 @@
+//! Linux networking of a node: links, addresses, routes, namespaces, conntrack, nftables, sysctls.

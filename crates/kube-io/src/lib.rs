@@ -1,0 +1,1 @@
+//! Every watch, reflector, lease and typed client of ours, behind plain functions.

@@ -1,0 +1,1 @@
+//! antrea-lab: nodes in namespaces, Pods through the real CNI, scenarios and the demo.

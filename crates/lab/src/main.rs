@@ -1,0 +1,3 @@
+//! antrea-lab: nodes in namespaces, Pods through the real CNI, scenarios and the demo.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! OVSDB (RFC 7047) values, typed rows, transactions and monitor updates.

@@ -1,0 +1,1 @@
+//! Tables, registers, marks, cookies, and the flows of every feature.

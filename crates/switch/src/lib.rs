@@ -1,0 +1,1 @@
+//! Drivers of Open vSwitch: OVSDB session, OpenFlow channels, unixctl, and the bridge reconciler.

@@ -1,0 +1,3 @@
+//! Project chores: ci, gen, tidy, bench, docs.
+
+fn main() {}
