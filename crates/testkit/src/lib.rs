@@ -1,1 +1,7 @@
 //! Builders and fixtures for tests: private namespaces, a real Open vSwitch.
+
+pub mod netns;
+pub mod ovs;
+pub mod wait;
+
+pub use wait::wait_until;
