@@ -1,3 +1,56 @@
-//! Project chores: ci, gen, tidy, bench, docs.
+//! Project chores: what CI runs, code generation, layering, benchmarks, documentation.
 
-fn main() {}
+#![allow(clippy::print_stdout, reason = "a command-line tool reports on stdout")]
+
+mod bench;
+mod ci;
+mod docs;
+mod gen_cni;
+mod generate;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of this repository.
+#[derive(Parser)]
+#[command(name = "xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything CI checks, stage by stage, with the minutes each stage took.
+    Ci,
+    /// Rewrite generated files, or with --check fail when one is out of date.
+    Gen {
+        /// Compare instead of writing.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check the layering of crates and the rules that no lint expresses.
+    Tidy,
+    /// Measure the budgets of ARCHITECTURE.md.
+    Bench {
+        /// Only benchmarks whose name contains one of these words.
+        only: Vec<String>,
+    },
+    /// Run the fenced commands of README and docs as written.
+    Docs,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().chore {
+        Chore::Ci => ci::run(),
+        Chore::Gen { check } => generate::run(if check {
+            generate::Mode::Check
+        } else {
+            generate::Mode::Write
+        }),
+        Chore::Tidy => tidy::run(),
+        Chore::Bench { only } => bench::run(&only),
+        Chore::Docs => docs::run(),
+    }
+}

@@ -1,0 +1,35 @@
+# Two commands are enough: `make demo` and `make test`. Both install what is missing (as root, from
+# Debian's packages), build, run and clean up after themselves.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+HOST_TRIPLE := x86_64-unknown-linux-gnu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## install Open vSwitch, nftables and the rest from Debian's packages
+	@deploy/setup.sh
+
+build: setup ## build every binary into target/release
+	$(CARGO) build --release --locked --workspace --bins
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile cni --locked -p antrea-cni --target $(HOST_TRIPLE)
+	install -m 0755 $(TARGET)/$(HOST_TRIPLE)/cni/antrea-cni $(TARGET)/release/antrea-cni
+
+demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's way; then clean up
+	$(TARGET)/release/antrea-lab demo
+
+test: build ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
+	$(CARGO) run --locked -q -p xtask -- ci
+
+bench: build ## the budgets of ARCHITECTURE.md, measured
+	$(CARGO) run --locked -q -p xtask -- bench
+
+docs: build ## run every command of README and docs, and build the API docs
+	$(CARGO) run --locked -q -p xtask -- docs
+
+clean: ## remove build output
+	$(CARGO) clean

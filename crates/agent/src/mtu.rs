@@ -1,0 +1,95 @@
+//! Turns the uplink's MTU into the MTU of Pods and of the gateway.
+//!
+//! Pure. Not here: reading the uplink (`host::uplink`), setting the MTU (`cni`, `gateway`).
+
+use std::net::IpAddr;
+
+/// Encapsulation between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// Geneve (RFC 8926) without options.
+    Geneve,
+    /// VXLAN (RFC 7348).
+    Vxlan,
+    /// GRE with a key (RFC 2890), carrying Ethernet.
+    Gre,
+    /// No tunnel: Pods are routed by the underlay.
+    None,
+}
+
+/// Encryption of what leaves the node; reserved, and already part of the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// Packets leave as they are.
+    None,
+    /// ESP in transport mode around the tunnel.
+    Esp,
+    /// WireGuard instead of the tunnel.
+    WireGuard,
+}
+
+/// Largest MTU ever given to a Pod, in bytes; Linux veth pairs take no more than 65,535.
+pub const MAX_MTU: u32 = 65_000;
+/// Smallest link MTU IPv6 allows, in bytes (RFC 8200, section 5).
+pub const MIN_IPV6_MTU: u32 = 1_280;
+
+/// Bytes that the way between nodes adds to a Pod's packet.
+pub fn overhead(encapsulation: Encapsulation, encryption: Encryption, underlay: IpAddr) -> u32 {
+    let tunnel = match encapsulation {
+        // Outer IPv4 20, UDP 8, Geneve or VXLAN 8, inner Ethernet 14.
+        Encapsulation::Geneve | Encapsulation::Vxlan => 50,
+        // Outer IPv4 20, GRE with key 8, inner Ethernet 14.
+        Encapsulation::Gre => 42,
+        Encapsulation::None => 0,
+    };
+    let crypt = match encryption {
+        Encryption::None => tunnel,
+        Encryption::Esp => tunnel + 38,
+        // WireGuard carries the inner IP packet itself: the tunnel's bytes are not there.
+        Encryption::WireGuard => 60,
+    };
+    let ipv6 = if underlay.is_ipv6() && crypt > 0 { 20 } else { 0 };
+    crypt + ipv6
+}
+
+/// MTU for Pods and the gateway, in bytes: `configured` when not zero, else what is left of the
+/// uplink's.
+pub fn pod_mtu(configured: u32, uplink_mtu: u32, overhead: u32) -> u32 {
+    if configured != 0 { configured } else { uplink_mtu.saturating_sub(overhead).min(MAX_MTU) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_per_tunnel_family_and_encryption() {
+        let v4: IpAddr = "172.30.0.1".parse().unwrap();
+        let v6: IpAddr = "fd00:30::1".parse().unwrap();
+        use Encapsulation::{Geneve, Gre, None as Plain, Vxlan};
+        for (name, encapsulation, encryption, underlay, want) in [
+            ("geneve over IPv4", Geneve, Encryption::None, v4, 50),
+            ("vxlan over IPv6", Vxlan, Encryption::None, v6, 70),
+            ("gre over IPv4", Gre, Encryption::None, v4, 42),
+            ("no tunnel, IPv6", Plain, Encryption::None, v6, 0),
+            ("geneve in ESP", Geneve, Encryption::Esp, v4, 88),
+            ("wireguard over IPv4", Geneve, Encryption::WireGuard, v4, 60),
+            ("wireguard over IPv6", Geneve, Encryption::WireGuard, v6, 80),
+        ] {
+            assert_eq!(overhead(encapsulation, encryption, underlay), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn configured_mtu_wins_and_large_uplinks_are_capped() {
+        for (name, configured, uplink, want) in [
+            ("discovered", 0, 1500, 1450),
+            ("jumbo frames", 0, 9001, 8951),
+            ("small uplink", 0, 1450, 1400),
+            ("configured", 1400, 9001, 1400),
+            ("loopback-sized uplink", 0, 65_536, MAX_MTU),
+        ] {
+            assert_eq!(pod_mtu(configured, uplink, 50), want, "{name}");
+        }
+    }
+}
