@@ -1,0 +1,1 @@
+//! Text as `ovs-ofctl -O OpenFlow15` writes and reads it.
