@@ -1,3 +1,32 @@
-//! The agent on every node: connects Pods and programs the bridge.
+//! antrea-agent: reads flags and configuration, then runs until a signal.
 
-fn main() {}
+use std::process::ExitCode;
+
+use antrea_agent::options::Cli;
+use clap::Parser;
+
+fn main() -> ExitCode {
+    antrea_runtime::install_crypto();
+    let cli = Cli::parse();
+    if let Err(error) = cli.log.init("antrea-agent") {
+        eprintln!("antrea-agent: {}", antrea_agent::nodes::chain(&error));
+        return ExitCode::FAILURE;
+    }
+    // One worker beside the main thread: the agent waits far more than it computes.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(32)
+        .enable_all()
+        .build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(antrea_agent::run(cli)),
+        Err(error) => Err(anyhow::Error::new(error).context("start the async runtime")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
