@@ -1,3 +1,12 @@
 //! antrea-lab: nodes in namespaces, Pods through the real CNI, scenarios and the demo.
 
-fn main() {}
+use std::process::ExitCode;
+
+use antrea_lab::{cli::Cli, run};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // Another provider may not be installed before: this is the first statement.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    run::main(Cli::parse())
+}

@@ -1,0 +1,182 @@
+//! Prepares and starts the agent of a node.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::{Doing, LabError, Result};
+use crate::interrupt::wait_for;
+use crate::layout::{self, NodeLayout};
+use crate::process::{Start, log_tail};
+use crate::state::{Mode, Store};
+
+/// Role of the agent in the state file.
+pub const ROLE: &str = "agent";
+
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Writes the node's files: agent configuration, CNI configuration, plugin directory.
+///
+/// # Errors
+/// When one cannot be written.
+pub fn prepare(store: &Store, node: &str) -> Result<()> {
+    let state = store.get();
+    let layout = store.layout().node(node);
+    for dir in [layout.run(), layout.state(), layout.cni_lib(), layout.cni_bin(), layout.pods()] {
+        fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
+    }
+    let conf = layout.agent_conf();
+    let text = serde_saphyr::to_string(&agent_conf(&layout, state.mode))
+        .doing(|| "encode the agent's configuration".into())?;
+    fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
+    let list = layout.cni_conf();
+    if let Some(dir) = list.parent() {
+        fs::create_dir_all(dir).doing(|| format!("create {}", dir.display()))?;
+    }
+    let text = serde_json::to_string_pretty(&cni_conf(&layout))
+        .doing(|| "encode the CNI configuration".into())?;
+    fs::write(&list, text).doing(|| format!("write {}", list.display()))?;
+    // Configurations call the plugin `antrea`; the build calls the program `antrea-cni`.
+    let link = layout.cni_bin().join("antrea");
+    if !link.exists() {
+        std::os::unix::fs::symlink(state.bin_dir.join("antrea-cni"), &link)
+            .doing(|| format!("link {}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// Writes the file that tells agents about each other where no API server does.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_cluster_file(store: &Store) -> Result<()> {
+    let path = store.layout().dir().join("nodes.yaml");
+    let nodes: Vec<Value> = store
+        .get()
+        .nodes
+        .iter()
+        .map(|node| {
+            json!({
+                "name": node.name,
+                "podCIDRs": [layout::standalone_pod_cidr(node.n)],
+                "addresses": [layout::node_address(node.n).to_string()],
+            })
+        })
+        .collect();
+    let text = serde_saphyr::to_string(&json!({ "nodes": nodes }))
+        .doing(|| "encode the list of nodes".into())?;
+    fs::write(&path, text).doing(|| format!("write {}", path.display()))
+}
+
+/// Starts the agent without waiting for it.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(store: &Store, node: &str) -> Result<()> {
+    let state = store.get();
+    let layout = store.layout().node(node);
+    let mut start = Start::new(state.bin_dir.join("antrea-agent"), layout.log(ROLE))
+        .owned_by(store.layout().dir())
+        .in_netns(layout.netns())
+        .env("NODE_NAME", node)
+        .env("POD_NAME", format!("antrea-agent-{node}"))
+        .env("POD_NAMESPACE", "kube-system")
+        .path_arg("--config", &layout.agent_conf())
+        .path_arg("--state-dir", &layout.state())
+        .path_arg("--run-dir", &layout.run())
+        .arg("--logtostderr");
+    if state.mode == Mode::Standalone {
+        start = start.path_arg("--cluster-file", &store.layout().dir().join("nodes.yaml"));
+    }
+    let id = start.spawn()?;
+    store.record_process(ROLE, Some(node), id)
+}
+
+/// Waits until the agent answers CNI requests.
+///
+/// # Errors
+/// When it ends, or is not ready in time.
+pub fn await_ready(store: &Store, node: &str) -> Result<()> {
+    let layout = store.layout().node(node);
+    let log = layout.log(ROLE);
+    let ready = wait_for(READY_DEADLINE, &format!("the agent of {node} is ready"), || {
+        let alive = store.get().process(ROLE, Some(node)).is_some_and(|id| id.is_alive());
+        if !alive {
+            return Some(false);
+        }
+        is_ready(&layout).then_some(true)
+    });
+    let why = match ready {
+        Ok(true) => return Ok(()),
+        Ok(false) => "it ended".to_owned(),
+        Err(error) => error.chain(),
+    };
+    crate::interrupt::check()?;
+    Err(LabError::new(format!(
+        "the agent of {node} is not ready: {why}; it last said:\n{}",
+        log_tail(&log, 6)
+    ))
+    .hint(format!("its whole log is {}", log.display())))
+}
+
+/// Whether the agent takes CNI requests.
+#[must_use]
+pub fn is_ready(node: &NodeLayout) -> bool {
+    std::os::unix::net::UnixStream::connect(node.cni_sock()).is_ok()
+}
+
+/// Whether the program of a chained plugin is on this machine.
+fn installed(plugin: &str) -> bool {
+    ["/opt/cni/bin", "/usr/lib/cni"].iter().any(|d| std::path::Path::new(d).join(plugin).exists())
+}
+
+fn agent_conf(node: &NodeLayout, mode: Mode) -> Value {
+    let mut conf = json!({
+        "ovsBridge": crate::ovs::BRIDGE,
+        "ovsDatapathType": "netdev",
+        "ovsRunDir": node.ovs(),
+        "hostGateway": "antrea-gw0",
+        "cniSocket": node.cni_sock(),
+        "trafficEncapMode": "encap",
+        "tunnelType": "geneve",
+    });
+    if mode != Mode::Standalone {
+        conf["clientConnection"] = json!({ "kubeconfig": node.kubeconfig("agent") });
+    }
+    conf
+}
+
+/// What `/etc/cni/net.d/10-antrea.conflist` holds on a real node, with this node's paths.
+fn cni_conf(node: &NodeLayout) -> Value {
+    let mut plugins = vec![json!({
+        "type": "antrea",
+        "cniSocket": node.cni_sock(),
+        "ipam": { "type": "host-local", "dataDir": node.cni_lib() },
+    })];
+    for (plugin, capability) in [("portmap", "portMappings"), ("bandwidth", "bandwidth")] {
+        if installed(plugin) {
+            plugins.push(json!({ "type": plugin, "capabilities": { capability: true } }));
+        }
+    }
+    json!({ "cniVersion": "1.0.0", "name": "antrea", "plugins": plugins })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::layout::Layout;
+
+    #[test]
+    fn configurations_name_the_nodes_own_sockets() {
+        let layout = Layout::new(Path::new("/run/x")).unwrap();
+        let node = layout.node("node-1");
+        let conf = agent_conf(&node, Mode::Standalone);
+        assert_eq!(conf["ovsRunDir"], "/run/x/nodes/node-1/ovs");
+        assert!(conf.get("clientConnection").is_none());
+        assert!(agent_conf(&node, Mode::Cluster).get("clientConnection").is_some());
+        assert_eq!(cni_conf(&node)["plugins"][0]["type"], "antrea");
+    }
+}

@@ -1,0 +1,323 @@
+//! The command line of antrea-lab: what can be said, and which module does it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Nodes in network namespaces on real Open vSwitch, Pods through the real CNI protocol.
+///
+/// A lab node is a network namespace with its own ovsdb-server, ovs-vswitchd and antrea-agent; a
+/// lab Pod is a network namespace attached by antrea-cni. No container engine is needed, and the
+/// machine's own namespace gets no address, route, link or rule.
+#[derive(Debug, Parser)]
+#[command(name = "antrea-lab", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// Directory of the lab; each directory is a lab of its own.
+    #[arg(long, global = true, default_value = crate::layout::DEFAULT_DIR, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a lab and wait until every node is ready.
+    Up(UpArgs),
+    /// End the lab; also after a crash, or an `up` that did not finish.
+    Down,
+    /// Show what runs and what does not.
+    Status(JsonArgs),
+    /// Let everyone reach everyone, and show whose address the far side saw.
+    Matrix(JsonArgs),
+    /// Run scenarios; each brings the lab it needs and ends it.
+    Check(CheckArgs),
+    /// Show all of it: start a lab, make Pods, print the matrix, figures and a packet's way.
+    Demo(DemoArgs),
+    /// Work on one node.
+    Node(NodeArgs),
+    /// Run a tool of Open vSwitch against a node's switch.
+    Ovs(OvsArgs),
+    /// Pods of a lab without an API server.
+    Pod(PodArgs),
+    /// Show the way of a packet between two Pods through the named tables.
+    Trace(TraceArgs),
+    /// Measure this lab's figures and print the commands that give them.
+    Bench(JsonArgs),
+    /// What the lab starts by itself.
+    #[command(flatten)]
+    Hidden(Hidden),
+}
+
+/// Programs of the lab that are started by it.
+#[derive(Debug, Subcommand)]
+pub enum Hidden {
+    /// The built-in program of Pods.
+    #[command(hide = true)]
+    PodServer {
+        /// What it calls itself in answers.
+        #[arg(long)]
+        name: String,
+        /// Where it listens.
+        #[arg(long, default_value_t = crate::echo::PORT)]
+        port: u16,
+    },
+    /// Runs the container of a directory to its end.
+    #[command(hide = true)]
+    ContainerRun {
+        /// The container's directory.
+        container: PathBuf,
+    },
+}
+
+/// Options of `up`, also taken by `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    /// Number of nodes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::layout::MAX_NODES)))]
+    pub nodes: u8,
+    /// Addresses of Pods.
+    #[arg(long, value_enum, default_value_t = IpFamily::Ipv4)]
+    pub ip_family: IpFamily,
+    /// What carries packets between nodes.
+    #[arg(long, value_enum, default_value_t = Tunnel::Geneve)]
+    pub tunnel: Tunnel,
+    /// Datapath of Open vSwitch.
+    #[arg(long, value_enum, default_value_t = Datapath::Auto)]
+    pub datapath: Datapath,
+    /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
+    #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
+    pub kubeconfig: Option<PathBuf>,
+    /// No API server: agents read a file of nodes, `antrea-lab pod` makes Pods.
+    #[arg(long)]
+    pub standalone: bool,
+    /// Where antrea-agent, antrea-cni and antrea-controller are [default: beside this program].
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// When something fails, leave what was made for a look at it.
+    #[arg(long)]
+    pub leave: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Addresses of Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IpFamily {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// Both.
+    Dual,
+}
+
+/// What carries packets between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tunnel {
+    /// Geneve.
+    Geneve,
+    /// VXLAN.
+    Vxlan,
+    /// GRE.
+    Gre,
+}
+
+/// Datapath of Open vSwitch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Datapath {
+    /// What this version can do here.
+    Auto,
+    /// In user space.
+    Netdev,
+    /// In the kernel.
+    System,
+}
+
+/// Whether to print JSON.
+#[derive(Clone, Debug, Args)]
+pub struct JsonArgs {
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// Which scenarios; all when none is named.
+    #[arg(value_name = "SCENARIO")]
+    pub scenarios: Vec<String>,
+    /// List the scenarios and end.
+    #[arg(long)]
+    pub list: bool,
+    /// Where the node programs are [default: beside this program].
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Leave the lab running at the end.
+    #[arg(long)]
+    pub keep: bool,
+    /// The lab.
+    #[command(flatten)]
+    pub up: UpArgs,
+}
+
+/// Options of `node`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeArgs {
+    /// What to do on the node.
+    #[command(subcommand)]
+    pub command: NodeCommand,
+}
+
+/// What can be done on a node.
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Run a command in the node's namespace.
+    Exec {
+        /// Which node.
+        node: String,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Kill a component of the node with SIGKILL.
+    Kill {
+        /// Which node.
+        node: String,
+        /// Which component.
+        component: NodeComponent,
+    },
+    /// Start a component that does not run.
+    Start {
+        /// Which node.
+        node: String,
+        /// Which component.
+        component: NodeComponent,
+    },
+}
+
+/// A component of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NodeComponent {
+    /// antrea-agent.
+    Agent,
+    /// ovs-vswitchd.
+    Vswitchd,
+    /// ovsdb-server.
+    Ovsdb,
+    /// The lab's kubelet.
+    Kubelet,
+}
+
+/// Options of `ovs`.
+#[derive(Clone, Debug, Args)]
+pub struct OvsArgs {
+    /// Which node.
+    pub node: String,
+    /// The tool (vsctl, ofctl, appctl) and its arguments; `ofctl dump-flows br-int` works.
+    #[arg(last = true, required = true, value_name = "TOOL ARGS")]
+    pub command: Vec<String>,
+}
+
+/// Options of `pod`.
+#[derive(Clone, Debug, Args)]
+pub struct PodArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PodCommand,
+}
+
+/// What can be done with Pods.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PodCommand {
+    /// Make a Pod on a node; without a command it runs an echo server on port 8080.
+    Add {
+        /// Which node.
+        node: String,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        #[arg(long, default_value = "default")]
+        namespace: String,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+        /// A command from the machine's file system.
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// Remove a Pod.
+    Del {
+        /// NAME or NAMESPACE/NAME.
+        name: String,
+    },
+    /// List Pods.
+    List(JsonArgs),
+    /// Run a command in a Pod's network namespace.
+    Exec {
+        /// NAME or NAMESPACE/NAME.
+        name: String,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+/// Options of `trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// The sending Pod: NAME or NAMESPACE/NAME.
+    pub source: String,
+    /// The receiver: a Pod, a node, or an address.
+    pub destination: String,
+    /// TCP port it is sent to.
+    #[arg(long, default_value_t = crate::echo::PORT)]
+    pub port: u16,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_documented() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands() {
+            assert!(sub.get_about().is_some(), "{} has no help", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn options_of_the_contract_are_taken() {
+        for line in [
+            "antrea-lab up --nodes 2 --ip-family ipv4 --tunnel geneve --datapath auto --dir /run/x",
+            "antrea-lab up --kubeconfig f",
+            "antrea-lab node exec node-1 -- ip addr",
+            "antrea-lab ovs node-1 -- ofctl dump-flows br-int",
+            "antrea-lab check agent-restart mtu --json",
+            "antrea-lab check --list",
+            "antrea-lab demo --keep",
+            "antrea-lab bench --json",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+        assert!(Cli::try_parse_from(["antrea-lab", "up", "--nodes", "0"]).is_err());
+    }
+}

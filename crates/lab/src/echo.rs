@@ -1,0 +1,171 @@
+//! The echo service of lab Pods, and of the nodes and the outside host while a matrix runs.
+//!
+//! TCP, one line per request: `who` answers with JSON, `ping ...` with the same line, `sink` takes
+//! bytes until the client closes and answers their number, `GET ...` answers JSON as HTTP.
+//! UDP: `seq ...` comes back as it is, everything else is answered with JSON.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The port it listens on, TCP and UDP.
+pub const PORT: u16 = 8080;
+
+/// What the far side says about an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Name of the answering Pod or host.
+    pub pod: String,
+    /// The address it was reached at.
+    pub own: IpAddr,
+    /// The address it saw as the sender.
+    pub peer: IpAddr,
+}
+
+/// Longest request line; more closes the connection.
+const MAX_LINE: u64 = 4096;
+
+/// Serves TCP for ever, one thread per connection.
+pub fn serve_tcp(listener: &TcpListener, name: &str) {
+    let name: Arc<str> = name.into();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let name = Arc::clone(&name);
+                let spawned = std::thread::Builder::new()
+                    .stack_size(128 * 1024)
+                    .spawn(move || drop(serve_connection(&stream, &name)));
+                if spawned.is_err() {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+            // Out of descriptors, or a connection that ended before it was taken.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Serves UDP for ever.
+pub fn serve_udp(socket: &UdpSocket, name: &str) {
+    let mut buffer = [0; 2048];
+    loop {
+        let Ok((n, peer)) = socket.recv_from(&mut buffer) else { continue };
+        let request = &buffer[..n];
+        // A lost answer looks like a lost request to the client, who judges.
+        if request.starts_with(b"seq ") {
+            let _ = socket.send_to(request, peer);
+        } else if let Some(own) = own_address_towards(peer) {
+            let _ = socket.send_to(&encode(name, own, peer.ip()), peer);
+        }
+    }
+}
+
+fn serve_connection(stream: &TcpStream, name: &str) -> io::Result<()> {
+    let (own, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    let mut writer = stream;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.starts_with(b"who") {
+            writer.write_all(&encode(name, own, peer))?;
+        } else if line.starts_with(b"ping") {
+            writer.write_all(&line)?;
+        } else if line.starts_with(b"sink") {
+            let n = io::copy(&mut reader, &mut io::sink())?;
+            return writer.write_all(format!("{n}\n").as_bytes());
+        } else if line.starts_with(b"GET ") || line.starts_with(b"HEAD ") {
+            return answer_http(&mut reader, writer, &encode(name, own, peer));
+        } else {
+            return Ok(());
+        }
+    }
+}
+
+fn answer_http(
+    reader: &mut BufReader<&TcpStream>,
+    mut writer: &TcpStream,
+    body: &[u8],
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let n = reader.take(MAX_LINE).read_until(b'\n', &mut line)?;
+        if n == 0 || line == b"\r\n" || line == b"\n" {
+            break;
+        }
+    }
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    writer.write_all(head.as_bytes())?;
+    writer.write_all(body)
+}
+
+fn encode(name: &str, own: IpAddr, peer: IpAddr) -> Vec<u8> {
+    let answer = Answer { pod: name.into(), own, peer };
+    let mut text = serde_json::to_vec(&answer).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// The address the kernel would answer this peer from.
+fn own_address_towards(peer: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if peer.is_ipv4() {
+        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_answered_and_garbage_closes_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve_tcp(&listener, "x/y"));
+        for (request, want) in [
+            ("who\n", "{\"pod\":\"x/y\",\"own\":\"127.0.0.1\",\"peer\":\"127.0.0.1\"}\n"),
+            ("ping 17\n", "ping 17\n"),
+            ("sink\nabcdef", "6\n"),
+            ("\u{0}\u{1}garbage\n", ""),
+        ] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut seen = String::new();
+            // A reset after garbage is as good as a close.
+            let _ = stream.read_to_string(&mut seen);
+            assert_eq!(seen, want, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn numbered_datagrams_come_back_as_they_are() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        std::thread::spawn(move || serve_udp(&socket, "x/y"));
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut buffer = [0; 256];
+        for (request, want) in [("seq 5", "seq 5"), ("who", "{\"pod\":\"x/y\"")] {
+            client.send_to(request.as_bytes(), address).unwrap();
+            let n = client.recv(&mut buffer).unwrap();
+            assert!(String::from_utf8_lossy(&buffer[..n]).starts_with(want));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Ctrl-C and SIGTERM set a flag; whoever waits looks at it and stops in good order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::error::{Doing, LabError, Result};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Begins to listen for SIGINT and SIGTERM in a thread of its own.
+///
+/// # Errors
+/// When the signal handlers cannot be installed.
+pub fn listen() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .doing(|| "prepare signal handling".into())?;
+    let (mut int, mut term) = {
+        let _guard = runtime.enter();
+        (
+            signal(SignalKind::interrupt()).doing(|| "listen for SIGINT".into())?,
+            signal(SignalKind::terminate()).doing(|| "listen for SIGTERM".into())?,
+        )
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async move {
+            loop {
+                tokio::select! {
+                    _ = int.recv() => {}
+                    _ = term.recv() => {}
+                }
+                INTERRUPTED.store(true, Ordering::SeqCst);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Whether the user asked us to stop.
+#[must_use]
+pub fn requested() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Forgets an earlier request, so that cleaning up can wait for things itself.
+pub fn clear() {
+    INTERRUPTED.store(false, Ordering::SeqCst);
+}
+
+/// Fails when the user asked us to stop.
+///
+/// # Errors
+/// When SIGINT or SIGTERM has arrived.
+pub fn check() -> Result<()> {
+    if requested() { Err(LabError::new("interrupted")) } else { Ok(()) }
+}
+
+/// Waits until `condition` gives a value; it is asked every few milliseconds.
+///
+/// # Errors
+/// When the time is over, or the user interrupts.
+pub fn wait_for<T>(
+    within: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + within;
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(value) = condition() {
+            return Ok(value);
+        }
+        check()?;
+        if Instant::now() >= deadline {
+            return Err(LabError::new(format!("{what}: not within {:.1} s", within.as_secs_f64())));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

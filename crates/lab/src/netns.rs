@@ -1,0 +1,119 @@
+//! Named network namespaces: made, entered, removed.
+//!
+//! A namespace is kept alive by a bind mount under `/run/netns`, as `ip netns` does, so that
+//! `ip netns exec` works on it. The calling thread never changes its own namespace: whatever must
+//! happen inside happens in a thread that ends with it.
+
+use std::fs::{self, File};
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::{Doing, LabError, Result};
+use crate::layout::NETNS_DIR;
+
+/// Makes an empty namespace with its loopback up.
+///
+/// # Errors
+/// When the name is taken, or the kernel refuses.
+pub fn create(path: &Path) -> Result<()> {
+    let shown = path.display();
+    fs::create_dir_all(NETNS_DIR).doing(|| format!("create {NETNS_DIR}"))?;
+    File::create_new(path).doing(|| format!("create the name {shown}"))?;
+    let made = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNET).doing(|| "unshare the network".into())?;
+                mount(
+                    Some("/proc/thread-self/ns/net"),
+                    path,
+                    None::<&str>,
+                    MsFlags::MS_BIND,
+                    None::<&str>,
+                )
+                .doing(|| format!("bind the namespace to {shown}"))?;
+                crate::ip::batch_here(&["link set lo up".to_owned()])
+            })
+            .join()
+            .unwrap_or_else(|_| Err(LabError::new("the namespace's thread panicked")))
+    });
+    if made.is_err() {
+        remove(path)?;
+    }
+    made
+}
+
+/// Removes a namespace; one that is already gone is no error.
+///
+/// # Errors
+/// When the mount or its name cannot be removed.
+pub fn remove(path: &Path) -> Result<()> {
+    use nix::errno::Errno;
+    match umount2(path, MntFlags::MNT_DETACH) {
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+        Err(error) => return Err(error).doing(|| format!("unmount {}", path.display())),
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).doing(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs `f` inside the namespace, in a thread that ends with it.
+///
+/// # Errors
+/// When the namespace cannot be entered. A panic of `f` goes on in the caller.
+pub fn enter<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            join_this_thread(path)?;
+            Ok(f())
+        });
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Moves the calling thread into the namespace for good: only for a thread that was made for it.
+///
+/// # Errors
+/// When the namespace does not exist or cannot be entered.
+pub fn join_this_thread(path: &Path) -> Result<()> {
+    let file = File::open(path)
+        .doing(|| format!("open the network namespace {}", path.display()))
+        .map_err(|e| e.hint("is the lab up? see antrea-lab status"))?;
+    setns(&file, CloneFlags::CLONE_NEWNET).doing(|| format!("enter {}", path.display()))
+}
+
+/// What identifies a namespace, whatever its name: the inode of its `nsfs` file.
+#[must_use]
+pub fn identity(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|m| m.st_ino())
+}
+
+/// Whether a namespace is mounted at this name.
+#[must_use]
+pub fn exists(path: &Path) -> bool {
+    // A name whose mount is gone is a plain empty file on another file system.
+    match (fs::metadata(path), fs::metadata("/proc/self/ns/net")) {
+        (Ok(name), Ok(ours)) => name.st_dev() == ours.st_dev(),
+        _ => false,
+    }
+}
+
+/// Names under `/run/netns` that begin with `prefix`.
+#[must_use]
+pub fn with_prefix(prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(NETNS_DIR) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(prefix))
+        .map(|e| e.path())
+        .collect()
+}

@@ -1,0 +1,184 @@
+//! Pods of a lab without an API server: made by hand, with the same runner as the kubelet's.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::container::ContainerSpec;
+use crate::echo;
+use crate::error::{Doing, LabError, Result};
+use crate::interrupt::wait_for;
+use crate::probe;
+use crate::sandbox::{PodIdentity, Runtime, Sandbox, SandboxPhase, builtin_server};
+use crate::state::{Mode, Store};
+use crate::up::POD_PATIENCE;
+
+/// Name of the one container of such a Pod.
+pub const CONTAINER: &str = "main";
+
+/// A Pod as `pod list` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRow {
+    /// Its namespace in Kubernetes.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The node it is on.
+    pub node: String,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// Its network namespace.
+    pub netns: String,
+    /// Its port on the bridge.
+    pub port: Option<String>,
+    /// Whether its network is there.
+    pub ready: bool,
+}
+
+/// All sandboxes of the lab, by node and age.
+#[must_use]
+pub fn all(store: &Store) -> Vec<Sandbox> {
+    let nodes = store.get().nodes;
+    nodes.iter().flat_map(|n| Runtime::new(store.layout(), &n.name).list()).collect()
+}
+
+/// All Pods that have a network of their own.
+#[must_use]
+pub fn ready(store: &Store) -> Vec<Sandbox> {
+    let mut found = all(store);
+    found.retain(|s| s.phase == SandboxPhase::Ready && !s.host_network);
+    found
+}
+
+/// Finds a Pod by `NAME` or `NAMESPACE/NAME`.
+///
+/// # Errors
+/// When there is none, or several.
+pub fn find(store: &Store, name: &str) -> Result<Sandbox> {
+    let mut found: Vec<Sandbox> =
+        all(store).into_iter().filter(|s| s.pod.name == name || s.pod.key() == name).collect();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(LabError::new(format!("no Pod {name}")).hint("antrea-lab pod list shows all")),
+        _ => {
+            Err(LabError::new(format!("several Pods are called {name}"))
+                .hint("write NAMESPACE/NAME"))
+        }
+    }
+}
+
+/// Makes a Pod and waits until its program answers, if it is the built-in one.
+///
+/// # Errors
+/// When its network or its program cannot be had; nothing of it is left then.
+pub fn add(
+    store: &Store,
+    node: &str,
+    pod: &PodIdentity,
+    command: Option<Vec<String>>,
+) -> Result<Sandbox> {
+    refuse_with_api(store)?;
+    store.get().node(node)?;
+    let runtime = Runtime::new(store.layout(), node);
+    if all(store).iter().any(|s| s.pod.namespace == pod.namespace && s.pod.name == pod.name) {
+        return Err(LabError::new(format!("Pod {} exists", pod.key()))
+            .hint(format!("antrea-lab pod del {} removes it", pod.key())));
+    }
+    let mut sandbox = runtime.reserve(pod, false, BTreeMap::new())?;
+    let made = start(&runtime, &mut sandbox, command);
+    if let Err(error) = made {
+        // The first failure is what the user needs to see.
+        if runtime.remove(&sandbox).is_err() {
+            let _ = crate::netns::remove(&sandbox.netns);
+            let _ = runtime.forget(&sandbox);
+        }
+        return Err(error);
+    }
+    Ok(sandbox)
+}
+
+fn start(runtime: &Runtime, sandbox: &mut Sandbox, command: Option<Vec<String>>) -> Result<()> {
+    let key = sandbox.pod.key();
+    runtime
+        .attach(sandbox, POD_PATIENCE)
+        .doing(|| format!("make Pod {key} on {}", sandbox.node))?;
+    let builtin = command.is_none();
+    let spec = match command {
+        Some(argv) => ContainerSpec { argv, env: default_env(sandbox), cwd: None },
+        None => builtin_server(&key)?,
+    };
+    let container = runtime.launch(sandbox, CONTAINER, 0, &spec)?;
+    if builtin {
+        await_server(sandbox)?;
+    } else {
+        wait_for(Duration::from_secs(5), &format!("the program of {key} starts"), || {
+            (container.running().is_some() || container.exit().is_some()).then_some(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until the built-in server of a Pod answers inside its own namespace.
+///
+/// # Errors
+/// When it does not in time.
+pub fn await_server(sandbox: &Sandbox) -> Result<()> {
+    let Some(address) = sandbox.addresses().first().copied() else {
+        return Err(LabError::new(format!("Pod {} has no address", sandbox.pod.key())));
+    };
+    let target = SocketAddr::new(address, echo::PORT);
+    let what = format!("the server of {} answers", sandbox.pod.key());
+    wait_for(Duration::from_secs(10), &what, || {
+        probe::tcp_who(&sandbox.netns, target, Duration::from_secs(1)).ok()
+    })?;
+    Ok(())
+}
+
+/// Removes a Pod.
+///
+/// # Errors
+/// When CNI DEL fails; it can be tried again then.
+pub fn del(store: &Store, sandbox: &Sandbox, grace: Duration) -> Result<()> {
+    refuse_with_api(store)?;
+    let runtime = Runtime::new(store.layout(), &sandbox.node);
+    runtime.end_containers(sandbox, grace);
+    runtime.remove(sandbox).doing(|| format!("remove Pod {}", sandbox.pod.key()))
+}
+
+/// What `pod list` shows.
+#[must_use]
+pub fn rows(store: &Store) -> Vec<PodRow> {
+    all(store)
+        .into_iter()
+        .map(|s| PodRow {
+            addresses: s.addresses().iter().map(ToString::to_string).collect(),
+            port: s.host_interface(),
+            ready: s.phase == SandboxPhase::Ready,
+            netns: s.netns.display().to_string(),
+            namespace: s.pod.namespace,
+            name: s.pod.name,
+            node: s.node,
+        })
+        .collect()
+}
+
+/// The environment of a Pod's program.
+#[must_use]
+pub fn default_env(sandbox: &Sandbox) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ("HOSTNAME".into(), sandbox.pod.name.clone()),
+        ("HOME".into(), "/root".into()),
+    ])
+}
+
+fn refuse_with_api(store: &Store) -> Result<()> {
+    if store.get().mode == Mode::Standalone {
+        return Ok(());
+    }
+    Err(LabError::new("this lab has an API server, Pods are made through it")
+        .hint("use kubectl; antrea-lab pod add and del are for antrea-lab up --standalone"))
+}

@@ -1,0 +1,90 @@
+//! Looks at the machine before anything is made, and names all that is missing at once.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::layout::Layout;
+use crate::ovs::SCHEMA;
+use crate::{layout, topology};
+
+/// Programs from Debian's packages that a lab runs.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("ovsdb-tool", "openvswitch-switch"),
+    ("ovsdb-server", "openvswitch-switch"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+    ("ovs-vsctl", "openvswitch-switch"),
+    ("ovs-ofctl", "openvswitch-switch"),
+    ("ovs-appctl", "openvswitch-switch"),
+    ("nft", "nftables"),
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+];
+
+/// Fails unless we are root.
+///
+/// # Errors
+/// When we are not.
+pub fn root() -> Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(LabError::new("the lab makes network namespaces and needs root")
+        .hint("run it again with sudo, or as root"))
+}
+
+/// Fails when the machine lacks something, or the lab's names are taken.
+///
+/// # Errors
+/// With everything that is missing and the packages that bring it.
+pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> Result<()> {
+    root()?;
+    if layout.state_file().exists() {
+        return Err(LabError::new(format!("a lab is already in {}", layout.dir().display()))
+            .hint("antrea-lab down ends it; --dir DIR makes a second one beside it"));
+    }
+    let mut missing = Vec::new();
+    let mut packages = Vec::new();
+    for (program, package) in PROGRAMS {
+        if find_program(program).is_none() {
+            missing.push(program);
+            if !packages.contains(&package) {
+                packages.push(package);
+            }
+        }
+    }
+    if missing.is_empty() && !Path::new(SCHEMA).exists() {
+        missing.push(SCHEMA);
+        packages.push("openvswitch-common");
+    }
+    if !missing.is_empty() {
+        return Err(LabError::new(format!("not installed: {}", missing.join(", ")))
+            .hint(format!("apt-get install --no-install-recommends {}", packages.join(" "))));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Err(LabError::new("no /dev/net/tun: the userspace switch cannot make its ports")
+            .hint("modprobe tun, or give the container --device /dev/net/tun"));
+    }
+    let absent: Vec<_> = ours.iter().filter(|b| !bin_dir.join(b).exists()).copied().collect();
+    if !absent.is_empty() {
+        return Err(LabError::new(format!("not in {}: {}", bin_dir.display(), absent.join(", ")))
+            .hint("build them with make build, or name their directory with --bin-dir"));
+    }
+    let names: Vec<_> = (1..=n_nodes).map(layout::node_name).collect();
+    let taken = topology::clashes(layout, &names);
+    if !taken.is_empty() {
+        return Err(LabError::new(format!("these namespaces exist: {}", taken.join(", "))).hint(
+            "they are no lab's that is recorded: remove them with ip netns del, or use --dir DIR",
+        ));
+    }
+    Ok(())
+}
+
+/// A program on the search path, with the system directories added as root's path may lack them.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/bin".into(), "/sbin".into(), "/bin".into()])
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
+}

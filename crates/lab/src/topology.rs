@@ -1,0 +1,122 @@
+//! The wires: an underlay bridge, an outside host and one link per node, each in a namespace.
+//!
+//! The machine's own namespace gets no address, route, link or rule: every link is created inside
+//! the namespace that holds it.
+
+use std::process::Command;
+
+use crate::error::{Doing, LabError, Result};
+use crate::layout::{API_SERVER, BEHIND_OUTSIDE, Layout, OUTSIDE, node_address};
+use crate::state::Store;
+use crate::{ip, netns};
+
+/// Makes the underlay bridge and the outside host.
+///
+/// # Errors
+/// When a namespace or link cannot be made.
+pub fn make_underlay(store: &Store) -> Result<()> {
+    let layout = store.layout();
+    let (underlay, outside) = (layout.underlay_netns(), layout.outside_netns());
+    make_netns(store, &underlay)?;
+    make_netns(store, &outside)?;
+    ip::batch(
+        &underlay,
+        &[
+            "link add br0 type bridge forward_delay 0".into(),
+            "link set br0 addrgenmode none".into(),
+            format!("addr add {API_SERVER}/24 dev br0"),
+            "link set br0 up".into(),
+            wire_line("outside", "eth0", &outside.display().to_string()),
+            "link set outside addrgenmode none".into(),
+            "link set outside master br0 up".into(),
+        ],
+    )
+    .doing(|| "make the underlay bridge".into())?;
+    ip::batch(
+        &outside,
+        &[
+            "link set eth0 addrgenmode none".into(),
+            format!("addr add {OUTSIDE}/24 dev eth0"),
+            format!("addr add {BEHIND_OUTSIDE}/32 dev lo"),
+            "link set eth0 up".into(),
+        ],
+    )
+    .doing(|| "make the outside host".into())?;
+    // A userspace switch reads frames before their checksums are filled in.
+    checksum_in_software(&outside, "eth0")?;
+    checksum_in_software(&underlay, "br0")
+}
+
+/// Makes a node's namespace and its link to the underlay.
+///
+/// # Errors
+/// When a namespace or link cannot be made.
+pub fn make_node(store: &Store, n: u8, name: &str) -> Result<()> {
+    let layout = store.layout();
+    let node = layout.node(name);
+    make_netns(store, node.netns())?;
+    let port = format!("n{n}");
+    ip::batch(
+        &layout.underlay_netns(),
+        &[
+            wire_line(&port, "eth0", &node.netns().display().to_string()),
+            format!("link set {port} addrgenmode none"),
+            format!("link set {port} master br0 up"),
+        ],
+    )
+    .doing(|| format!("wire {name} to the underlay"))?;
+    ip::batch(
+        node.netns(),
+        &[
+            "link set eth0 addrgenmode none".into(),
+            format!("addr add {}/24 dev eth0", node_address(n)),
+            "link set eth0 up".into(),
+            format!("route add default via {OUTSIDE}"),
+        ],
+    )
+    .doing(|| format!("give {name} its address"))
+}
+
+/// Removes every namespace that is recorded; links and addresses go with them.
+///
+/// # Errors
+/// When one cannot be removed; the others are tried all the same.
+pub fn remove_namespaces(store: &Store) -> Result<()> {
+    let mut failed = Vec::new();
+    for path in store.get().namespaces.into_iter().rev() {
+        if let Err(error) = netns::remove(&path) {
+            failed.push(error.chain());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(LabError::new(failed.join("; "))) }
+}
+
+/// Names of all namespaces the layout uses that exist without being recorded.
+#[must_use]
+pub fn clashes(layout: &Layout, node_names: &[String]) -> Vec<String> {
+    let mut paths = vec![layout.underlay_netns(), layout.outside_netns()];
+    paths.extend(node_names.iter().map(|n| layout.netns(n)));
+    paths.iter().filter(|p| p.exists()).map(|p| p.display().to_string()).collect()
+}
+
+/// Records the name first, so that a crash right after leaves nothing unknown.
+fn make_netns(store: &Store, path: &std::path::Path) -> Result<()> {
+    store.update(|state| state.namespaces.push(path.to_owned()))?;
+    netns::create(path)
+}
+
+fn wire_line(here: &str, there: &str, netns: &str) -> String {
+    format!("link add {here} mtu 1500 type veth peer name {there} mtu 1500 netns {netns}")
+}
+
+fn checksum_in_software(netns: &std::path::Path, link: &str) -> Result<()> {
+    let output =
+        netns::enter(netns, || Command::new("ethtool").args(["-K", link, "tx", "off"]).output())?
+            .doing(|| "run ethtool".into())
+            .map_err(|e| e.hint("install the package ethtool"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LabError::new(format!("turn off checksum offload of {link}: {said}")))
+}

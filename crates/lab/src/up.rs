@@ -1,0 +1,144 @@
+//! Starts a lab: wires, switches, control plane, agents; undoes all of it when something fails.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Doing, LabError, Result};
+use crate::layout::{self, Layout};
+use crate::state::{LabState, Mode, NodeState, Phase, Store};
+use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
+use crate::ui::Progress;
+use crate::{agent, down, interrupt, ovs, preflight, topology};
+
+/// What a lab shall be.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    /// Number of nodes.
+    pub n_nodes: u8,
+    /// Who plays the control plane.
+    pub mode: Mode,
+    /// Where our programs are.
+    pub bin_dir: PathBuf,
+    /// Kubeconfig of an API server that is not ours.
+    pub kubeconfig: Option<PathBuf>,
+    /// What happens to what was made when something fails.
+    pub on_failure: OnFailure,
+}
+
+/// What happens to what was made when `up` fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is removed.
+    Undo,
+    /// It stays, for a look at it.
+    Leave,
+}
+
+/// Starts a lab and waits until every node is ready.
+///
+/// # Errors
+/// When something is missing or does not come up.
+pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<Store> {
+    let mut ours = vec!["antrea-agent", "antrea-cni"];
+    if options.mode != Mode::Standalone {
+        ours.push("antrea-controller");
+    }
+    preflight::machine(layout, options.n_nodes, &options.bin_dir, &ours)?;
+    let mut state = LabState::new(options.mode, options.bin_dir.clone());
+    state.kubeconfig.clone_from(&options.kubeconfig);
+    state.nodes =
+        (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
+    let store = Store::create(layout, state)?;
+    match start(&store, progress) {
+        Ok(()) => Ok(store),
+        Err(error) if options.on_failure == OnFailure::Leave => Err(error
+            .hint(format!("left as it is in {}; antrea-lab down ends it", layout.dir().display()))),
+        Err(error) => {
+            progress.step(&format!("failed ({error}); undoing"));
+            match down::run(&store, progress) {
+                Ok(()) => Err(error),
+                Err(second) => Err(error.hint(format!(
+                    "undoing it failed too ({}); run antrea-lab down",
+                    second.chain()
+                ))),
+            }
+        }
+    }
+}
+
+fn start(store: &Store, progress: &Progress) -> Result<()> {
+    let state = store.get();
+    raise_sysctls(store)?;
+    progress.step("underlay bridge and outside host");
+    topology::make_underlay(store)?;
+    interrupt::check()?;
+    for node in &state.nodes {
+        topology::make_node(store, node.n, &node.name)?;
+    }
+    interrupt::check()?;
+    progress.step(&format!("Open vSwitch on {} nodes", state.nodes.len()));
+    for_each_node(store, ovs::start)?;
+    if state.mode == Mode::Standalone {
+        agent::write_cluster_file(store)?;
+    }
+    for_each_node(store, agent::prepare)?;
+    interrupt::check()?;
+    if state.mode != Mode::Standalone {
+        crate::cluster::start(store, progress)?;
+    }
+    progress.step("agents");
+    for_each_node(store, agent::start)?;
+    for_each_node(store, agent::await_ready)?;
+    if state.mode != Mode::Standalone {
+        crate::cluster::await_nodes(store, progress)?;
+    }
+    let seconds = progress.seconds();
+    store.update(|state| {
+        state.phase = Phase::Up;
+        state.up_seconds = Some(seconds);
+    })?;
+    progress.step("ready");
+    Ok(())
+}
+
+fn raise_sysctls(store: &Store) -> Result<()> {
+    let dir = store.layout().dir();
+    if let Some(former) = SharedSysctls::default().raise(dir, RMEM_DEFAULT)? {
+        store.update(|s| s.sysctls.insert(RMEM_DEFAULT.0.into(), former.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Does the same on all nodes at once; the first failure is given back after all have ended.
+///
+/// # Errors
+/// When it fails on a node.
+pub fn for_each_node(
+    store: &Store,
+    job: impl Fn(&Store, &str) -> Result<()> + Send + Sync,
+) -> Result<()> {
+    let names: Vec<String> = store.get().nodes.into_iter().map(|n| n.name).collect();
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = names.iter().map(|name| scope.spawn(|| job(store, name))).collect();
+        let mut outcome = Ok(());
+        for job in jobs {
+            let result = job.join().unwrap_or_else(|_| Err(LabError::new("a node's job panicked")));
+            if outcome.is_ok() {
+                outcome = result;
+            }
+        }
+        outcome
+    })
+}
+
+/// The directory of the running program: a build puts all programs into one.
+///
+/// # Errors
+/// When it cannot be found.
+pub fn default_bin_dir() -> Result<PathBuf> {
+    let me = std::env::current_exe().doing(|| "find our own program".into())?;
+    me.parent().map(PathBuf::from).ok_or_else(|| LabError::new("our program has no directory"))
+}
+
+/// How long Pods of the demo and of scenarios have to become ready.
+pub const POD_PATIENCE: Duration = Duration::from_secs(30);
