@@ -1,1 +1,92 @@
-//! The CNI plugin that kubelet runs: hands one request to the agent.
+//! Turns one run of the plugin (environment, standard input) into what it prints.
+//!
+//! VERSION is answered here. Every other verb is one call to the agent, whose answer is printed
+//! as it is; this side decides nothing about a Pod. Errors are printed as the specification's error
+//! object, with exit status 1.
+//! Not here: doing what is asked (`antrea_agent::cni`).
+
+mod call;
+mod verb;
+
+use std::io;
+use std::path::PathBuf;
+
+use cni_api::rpc::CniCmdArgs;
+use cni_api::{CniError, Code, NetConf, VersionReply};
+
+use verb::Verb;
+
+/// Where the agent listens when neither the environment nor the configuration says otherwise.
+pub const DEFAULT_SOCKET: &str = "/var/run/antrea/cni.sock";
+
+/// The environment variable that overrides the socket. It goes before the configuration's
+/// `cniSocket`.
+pub const SOCKET_VARIABLE: &str = "ANTREA_CNI_SOCKET";
+
+/// What a run prints and whether it succeeded.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Everything for standard output.
+    pub stdout: Vec<u8>,
+    /// Exit status 0 or 1.
+    pub succeeded: bool,
+}
+
+/// Runs the plugin once.
+pub fn run(env: impl Fn(&str) -> Option<String>, stdin: io::Result<Vec<u8>>) -> Outcome {
+    let mut version = String::new();
+    match answer(env, stdin, &mut version) {
+        Ok(stdout) => Outcome { stdout, succeeded: true },
+        Err(error) => {
+            let error = error.in_version(&version);
+            let mut stdout = serde_json::to_vec_pretty(&error).unwrap_or_default();
+            stdout.push(b'\n');
+            Outcome { stdout, succeeded: false }
+        }
+    }
+}
+
+/// The same with errors apart; `version` is set as soon as the configuration has told it.
+fn answer(
+    env: impl Fn(&str) -> Option<String>,
+    stdin: io::Result<Vec<u8>>,
+    version: &mut String,
+) -> Result<Vec<u8>, CniError> {
+    let get = |name: &str| env(name).filter(|value| !value.is_empty());
+    let verb = verb::from_env(get)?;
+    let stdin = stdin.map_err(|error| {
+        CniError::new(Code::IO_FAILURE, format!("read standard input: {error}"))
+    })?;
+    let conf: NetConf = serde_json::from_slice(&stdin).map_err(|error| {
+        let msg = format!("network configuration on standard input: {error}");
+        CniError::new(Code::DECODING_FAILURE, msg)
+    })?;
+    version.clone_from(&conf.cni_version);
+
+    if verb == Verb::Version {
+        let reply = VersionReply::to(&conf.cni_version);
+        return serde_json::to_vec(&reply)
+            .map_err(|error| CniError::new(Code::GENERIC, error.to_string()));
+    }
+    let spec = conf
+        .cni_version
+        .parse::<cni_api::SpecVersion>()
+        .map_err(|error| CniError::new(Code::INCOMPATIBLE_CNI_VERSION, error.to_string()))?;
+    verb.check_version(spec)?;
+
+    let socket = get(SOCKET_VARIABLE)
+        .or(conf.cni_socket)
+        .map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from);
+    let args = CniCmdArgs {
+        container_id: get("CNI_CONTAINERID").unwrap_or_default(),
+        netns: get("CNI_NETNS").unwrap_or_default(),
+        ifname: get("CNI_IFNAME").unwrap_or_default(),
+        args: get("CNI_ARGS").unwrap_or_default(),
+        path: get("CNI_PATH").unwrap_or_default(),
+        network_configuration: stdin,
+    };
+    call::call(&socket, verb, args)
+}
+
+#[cfg(test)]
+mod tests;
