@@ -1,0 +1,3 @@
+//! The features, one file each.
+
+pub mod pod_connectivity;

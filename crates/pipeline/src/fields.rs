@@ -1,0 +1,19 @@
+//! Every number of the pipeline: tables, registers, marks, zones, priorities, cookies, addresses.
+//!
+//! Numbers of features that are not built yet are reserved here, so that they never move.
+
+mod address;
+mod conntrack;
+mod cookie;
+mod port;
+mod priority;
+mod register;
+mod table;
+
+pub use address::*;
+pub use conntrack::*;
+pub use cookie::{COOKIE_MARKER, Category, cookie};
+pub use port::*;
+pub use priority::*;
+pub use register::*;
+pub use table::*;

@@ -1,0 +1,16 @@
+//! OpenFlow port numbers that are asked for when our own ports are made.
+
+use openflow::OfPort;
+
+/// The tunnel.
+pub const TUNNEL_OFPORT: OfPort = OfPort(32768);
+/// The gateway.
+pub const GATEWAY_OFPORT: OfPort = OfPort(32769);
+/// The uplink, where it is a port of the bridge.
+pub const UPLINK_OFPORT: OfPort = OfPort(32770);
+/// The host's interface that takes the uplink's place.
+pub const HOST_OFPORT: OfPort = OfPort(32771);
+/// The first number for Pods.
+pub const FIRST_POD_OFPORT: OfPort = OfPort(1);
+/// The last number for Pods.
+pub const LAST_POD_OFPORT: OfPort = OfPort(32767);
