@@ -1,1 +1,26 @@
-//! Every watch, reflector, lease and typed client of ours, behind plain functions.
+//! Everything of ours that talks to a Kubernetes API server, behind plain functions.
+//!
+//! Turns API objects into small views that hold only what we use, and watches into streams that
+//! reconnect by themselves. It is the one crate that instantiates a Kubernetes client, so that a
+//! change elsewhere does not compile one anew.
+//! Never decides anything: what to do with an object is the caller's. Not here: the types of our own
+//! kinds (`apis`), serving an API (`apiserver`).
+
+pub mod agent_info;
+pub mod apply;
+mod call;
+pub mod client;
+pub mod controller_info;
+pub mod error;
+pub mod events;
+pub mod lease;
+pub mod nodes;
+pub mod pods;
+pub mod service_accounts;
+mod time;
+pub mod watch;
+
+pub use apis;
+pub use client::{Client, ClientOptions, ConnectError};
+pub use error::{ApiError, CallError, Verb};
+pub use watch::{Keyed, WatchEvent};
