@@ -28,6 +28,8 @@ pub struct Topics(u32);
 impl Topics {
     /// Links made, changed, deleted.
     pub const LINKS: Self = Self(RTMGRP_LINK);
+    /// Neighbour entries; they only wake the waiter, list them to see what changed.
+    pub const NEIGHBOURS: Self = Self(RTMGRP_NEIGH);
     /// IPv4 and IPv6 addresses.
     pub const ADDRESSES: Self = Self(RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
     /// IPv4 and IPv6 routes.

@@ -1,10 +1,13 @@
-//! Neighbour entries: permanent ones, and addresses that the host answers for (proxy).
+//! Neighbour entries: permanent ones, addresses that the host answers for (proxy), and asking for
+//! those that are not known yet.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use crate::mac::{IfIndex, MacAddr};
+use crate::monitor::{Monitor, Topics};
 use crate::netlink::{NetlinkError, Rtnl};
 use crate::uapi::*;
 use crate::wire::{AF_UNSPEC, Attrs, Request, family_of, ip, u16_at, u32_at};
@@ -87,6 +90,38 @@ pub fn list(rtnl: &Rtnl, index: Option<IfIndex>) -> Result<Vec<Neighbour>, Neigh
         found.extend(dumped.map_err(NeighbourError::List)?);
     }
     Ok(found)
+}
+
+/// Makes the kernel ask for the MACs of these neighbours and returns those it got within
+/// `patience`, known ones at once.
+pub fn resolve(
+    rtnl: &Rtnl,
+    index: IfIndex,
+    ips: &[IpAddr],
+    patience: Duration,
+) -> Result<Vec<(IpAddr, MacAddr)>, NeighbourError> {
+    let deadline = Instant::now() + patience;
+    // Subscribed before the first question, so that no answer falls between.
+    let monitor =
+        Monitor::open_in(rtnl.netns(), Topics::NEIGHBOURS).map_err(NeighbourError::List)?;
+    for &ip in ips {
+        let mut request = Request::new(RTM_NEWNEIGH, NLM_F_CREATE);
+        request.bytes(&ndmsg(family_of(ip), index, 0, NTF_USE)).attr_ip(NDA_DST, ip);
+        send(rtnl, request, "ask for", ip, index)?;
+    }
+    loop {
+        let known = list(rtnl, Some(index))?;
+        let mac_of = |ip: &IpAddr| {
+            let entry = known.iter().find(|entry| entry.ip == *ip && !entry.proxy)?;
+            Some((*ip, entry.mac?))
+        };
+        let found: Vec<_> = ips.iter().filter_map(mac_of).collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if found.len() == ips.len() || left.is_zero() {
+            return Ok(found);
+        }
+        monitor.wait(left).map_err(NeighbourError::List)?;
+    }
 }
 
 fn remove(rtnl: &Rtnl, index: IfIndex, ip: IpAddr, flags: u8) -> Result<(), NeighbourError> {

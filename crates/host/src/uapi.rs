@@ -41,6 +41,7 @@ pub(crate) const RTM_GETNEIGH: u16 = 30;
 
 // Multicast groups, as bits of `sockaddr_nl.nl_groups`.
 pub(crate) const RTMGRP_LINK: u32 = 0x1;
+pub(crate) const RTMGRP_NEIGH: u32 = 0x4;
 pub(crate) const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 pub(crate) const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 pub(crate) const RTMGRP_IPV6_IFADDR: u32 = 0x100;
@@ -98,6 +99,7 @@ pub(crate) const RTM_F_CLONED: u32 = 0x200;
 pub(crate) const NDA_DST: u16 = 1;
 pub(crate) const NDA_LLADDR: u16 = 2;
 pub(crate) const NUD_PERMANENT: u16 = 0x80;
+pub(crate) const NTF_USE: u8 = 0x01;
 pub(crate) const NTF_PROXY: u8 = 0x08;
 
 // linux/netfilter/nfnetlink.h
