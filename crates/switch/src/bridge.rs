@@ -1,0 +1,176 @@
+//! The one writer of a bridge: features say what they want, it sees to it.
+//!
+//! A thin shell around `crate::reconcile`: one task feeds the pure state with what callers, the
+//! connection and timers say, and carries out what it decides. A second task has the connection for
+//! packet-ins, so that a storm of those never delays a flow.
+//!
+//! Not here: the rules (`crate::reconcile`), the protocol (`crate::channel`).
+
+mod packets;
+mod run;
+mod transfer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use openflow::Intent;
+use openflow::message::{PacketIn, PacketOut};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use crate::channel::ChannelError;
+use crate::reconcile::{EncodedIntents, Event};
+pub use crate::reconcile::{Owner, Refusal, RefusalReason, StateSummary, SyncMode};
+pub use packets::PacketOutError;
+use packets::Packets;
+use run::Command;
+
+/// State of a bridge as it can be seen from outside.
+pub type BridgeState = StateSummary;
+
+/// How a bridge is kept.
+#[derive(Clone, Debug)]
+pub struct BridgeConfig {
+    /// Its management socket.
+    pub mgmt_socket: PathBuf,
+    /// Bits 63..48 of our flows' cookies. Tells leftovers of ours from foreign flows in the log.
+    pub cookie_marker: u16,
+    /// Owners that will call [`Bridge::synced`]; nothing unclaimed is deleted before.
+    pub owners: Vec<Owner>,
+    /// How long they are waited for.
+    pub sync_deadline: Duration,
+    /// How often the whole switch is looked over.
+    pub repair_interval: Duration,
+    /// How often refused flows are looked at.
+    pub retry_interval: Duration,
+    /// Whether something is sent before all owners are synced.
+    pub sync_mode: SyncMode,
+    /// Controller id of the packet-in connection; none opens no such connection.
+    pub controller_id: Option<u16>,
+}
+
+impl BridgeConfig {
+    /// The usual timing for the bridge with this management socket.
+    #[must_use]
+    pub fn new(mgmt_socket: impl Into<PathBuf>, cookie_marker: u16) -> Self {
+        Self {
+            mgmt_socket: mgmt_socket.into(),
+            cookie_marker,
+            owners: Vec::new(),
+            sync_deadline: Duration::from_secs(30),
+            repair_interval: Duration::from_secs(8),
+            retry_interval: Duration::from_secs(1),
+            sync_mode: SyncMode::Incremental,
+            controller_id: Some(1),
+        }
+    }
+}
+
+/// Why a barrier was not reached as hoped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BarrierError {
+    /// Everything else is on the switch, but this was refused.
+    #[error("refused by the switch: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Refused(Vec<Refusal>),
+    /// The bridge was given up.
+    #[error("the bridge is not kept any more")]
+    Closed,
+}
+
+/// A bridge. Clones share it; it is kept until the last one is dropped.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    command_tx: mpsc::UnboundedSender<Command>,
+    state_rx: watch::Receiver<Arc<BridgeState>>,
+    packets: Packets,
+    next_barrier: AtomicU64,
+}
+
+impl Bridge {
+    /// Begins to keep a bridge. Returns at once; connects, and connects again, in the background.
+    ///
+    /// Must be called on a tokio runtime.
+    #[must_use]
+    pub fn start(config: BridgeConfig) -> Self {
+        let (command_tx, command_rx) = mpsc::unbounded_channel();
+        let (state_tx, state_rx) = watch::channel(Arc::new(BridgeState::default()));
+        let packets = Packets::start(&config);
+        tokio::spawn(run::run(config, command_rx, state_tx));
+        let next_barrier = AtomicU64::new(0);
+        Self { inner: Arc::new(Inner { command_tx, state_rx, packets, next_barrier }) }
+    }
+
+    /// This, and only this, is wanted under the key from now on. Only the difference is sent.
+    pub fn set(&self, owner: Owner, key: &str, intents: Vec<Intent>) {
+        let key: Arc<str> = key.into();
+        let intents = EncodedIntents::new(owner, &key, intents);
+        self.command(Event::Set { owner, key, intents });
+    }
+
+    /// Nothing is wanted under the key any more.
+    pub fn remove(&self, owner: Owner, key: &str) {
+        self.command(Event::Remove { owner, key: key.into() });
+    }
+
+    /// An owner that was not in the configuration takes part in the first sync.
+    pub fn register(&self, owner: Owner) {
+        self.command(Event::Register(owner));
+    }
+
+    /// The owner has set all that it wants of what there was before it started.
+    pub fn synced(&self, owner: Owner) {
+        self.command(Event::Synced(owner));
+    }
+
+    /// Waits until all that was set or removed before is on the switch. Waits for a connection
+    /// as long as it takes.
+    pub async fn barrier(&self) -> Result<(), BarrierError> {
+        self.wait(None).await
+    }
+
+    /// Like [`Bridge::barrier`], but fails only for what this key wants.
+    pub async fn barrier_for(&self, owner: Owner, key: &str) -> Result<(), BarrierError> {
+        self.wait(Some((owner, key.into()))).await
+    }
+
+    async fn wait(&self, scope: Option<(Owner, Arc<str>)>) -> Result<(), BarrierError> {
+        let id = self.inner.next_barrier.fetch_add(1, Ordering::Relaxed);
+        let (reply_tx, reply_rx) = oneshot::channel();
+        let command = Command::Barrier { id, scope, reply_tx };
+        self.inner.command_tx.send(command).map_err(|_| BarrierError::Closed)?;
+        match reply_rx.await {
+            Ok(refusals) if refusals.is_empty() => Ok(()),
+            Ok(refusals) => Err(BarrierError::Refused(refusals)),
+            Err(_) => Err(BarrierError::Closed),
+        }
+    }
+
+    /// Follows the state.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Arc<BridgeState>> {
+        self.inner.state_rx.clone()
+    }
+
+    /// Packets that controller actions send from now on. Each call gets its own copy of all; a
+    /// receiver that does not keep up loses packets.
+    #[must_use]
+    pub fn packet_ins(&self) -> mpsc::Receiver<PacketIn> {
+        self.inner.packets.subscribe()
+    }
+
+    /// Sends a packet.
+    pub async fn packet_out(&self, packet: PacketOut) -> Result<(), PacketOutError> {
+        self.inner.packets.send(packet).await
+    }
+
+    fn command(&self, event: Event) {
+        // Fails only when the task ended, which it does not before the last clone is gone.
+        let _ = self.inner.command_tx.send(Command::Event(event));
+    }
+}

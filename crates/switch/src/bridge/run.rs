@@ -1,0 +1,280 @@
+//! The task that feeds the reconciler and carries out what it decides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::{Flow, Message};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::transfer::{self, TransferError};
+use super::{BridgeConfig, BridgeState};
+use crate::channel::{Channel, ChannelError, Purpose};
+use crate::reconcile::{BarrierId, Dump, EncodedFlow, Event, Op, Outcome, Owner, Refusal, State};
+
+/// Pause between two tries to connect. The socket is local: a try costs nothing.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// Changes taken in before something is sent.
+const MAX_COALESCED: usize = 4096;
+
+/// What callers ask for.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Something for the reconciler.
+    Event(Event),
+    /// Somebody waits.
+    Barrier { id: u64, scope: Option<(Owner, Arc<str>)>, reply_tx: oneshot::Sender<Vec<Refusal>> },
+}
+
+/// What tasks of one connection report.
+#[derive(Debug)]
+enum Report {
+    Connected(Channel, mpsc::Receiver<Message>),
+    Dumped(Dump),
+    Tables(Vec<openflow::TableId>),
+    BatchDone(Outcome),
+    Failed(TransferError),
+}
+
+/// Keeps the bridge until nobody is there to ask for anything.
+pub(super) async fn run(
+    config: BridgeConfig,
+    mut command_rx: mpsc::UnboundedReceiver<Command>,
+    state_tx: watch::Sender<Arc<BridgeState>>,
+) {
+    let (report_tx, mut report_rx) = mpsc::unbounded_channel();
+    let mut keeper = Keeper {
+        state: State::new(config.sync_mode, config.cookie_marker),
+        connection: None,
+        async_rx: None,
+        epoch: 0,
+        report_tx,
+        barriers: HashMap::new(),
+    };
+    for owner in &config.owners {
+        keeper.step(Event::Register(*owner));
+    }
+    keeper.connect(&config);
+    let sync_deadline = Instant::now() + config.sync_deadline;
+    let mut waiting_for_sync = true;
+    let mut repair = interval_at(Instant::now() + config.repair_interval, config.repair_interval);
+    let mut retry = interval_at(Instant::now() + config.retry_interval, config.retry_interval);
+    repair.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            command = command_rx.recv() => {
+                let Some(command) = command else { return };
+                keeper.command(command);
+                for _ in 1..MAX_COALESCED {
+                    let Ok(command) = command_rx.try_recv() else { break };
+                    keeper.command(command);
+                }
+                keeper.step(Event::Flush);
+            }
+            Some((epoch, report)) = report_rx.recv() => {
+                if epoch == keeper.epoch {
+                    keeper.report(report);
+                }
+            }
+            message = next_async(&mut keeper.async_rx) => match message {
+                Some(Message::FlowRemoved(removed)) => keeper.flow_removed(removed),
+                Some(message) => debug!(?message, "asynchronous message"),
+                None => keeper.async_rx = None,
+            },
+            () = lost(keeper.connection.as_ref()) => {
+                warn!(socket = %config.mgmt_socket.display(), "lost connection to the switch");
+                keeper.lose();
+                keeper.connect(&config);
+            }
+            _ = repair.tick() => keeper.step(Event::RepairDue),
+            _ = retry.tick(), if keeper.state.has_refused() => keeper.step(Event::RetryDue),
+            () = sleep_until(sync_deadline), if waiting_for_sync => {
+                waiting_for_sync = false;
+                keeper.sync_deadline();
+            }
+        }
+        let summary = keeper.state.summary();
+        state_tx.send_if_modified(|published| {
+            let changed = **published != summary;
+            if changed {
+                *published = Arc::new(summary);
+            }
+            changed
+        });
+    }
+}
+
+/// The next asynchronous message; never without a connection.
+async fn next_async(async_rx: &mut Option<mpsc::Receiver<Message>>) -> Option<Message> {
+    match async_rx {
+        Some(async_rx) => async_rx.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when the connection is lost; never without one.
+async fn lost(connection: Option<&Channel>) {
+    match connection {
+        Some(channel) => channel.closed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The task's state.
+struct Keeper {
+    state: State,
+    connection: Option<Channel>,
+    async_rx: Option<mpsc::Receiver<Message>>,
+    /// Counts connections: reports of former ones mean nothing.
+    epoch: u64,
+    report_tx: mpsc::UnboundedSender<(u64, Report)>,
+    barriers: HashMap<BarrierId, oneshot::Sender<Vec<Refusal>>>,
+}
+
+impl Keeper {
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Event(event) => self.step(event),
+            Command::Barrier { id, scope, reply_tx } => {
+                self.barriers.insert(BarrierId(id), reply_tx);
+                self.step(Event::Barrier { id: BarrierId(id), scope });
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        for op in self.state.step(event) {
+            self.carry_out(op);
+        }
+    }
+
+    fn carry_out(&mut self, op: Op) {
+        match op {
+            Op::Report(refusal) => warn!(%refusal, "not on the switch"),
+            Op::BarrierDone(id, refusals) => {
+                if let Some(reply_tx) = self.barriers.remove(&id) {
+                    // Whoever waited may have given up.
+                    let _ = reply_tx.send(refusals);
+                }
+            }
+            Op::Dump(scope) => {
+                self.transfer(move |channel| async move {
+                    transfer::dump(&channel, scope).await.map(Report::Dumped)
+                });
+            }
+            Op::CountTables => {
+                self.transfer(|channel| async move {
+                    transfer::tables_in_use(&channel).await.map(Report::Tables)
+                });
+            }
+            Op::Send(batch) => {
+                self.transfer(move |channel| async move {
+                    transfer::send_batch(&channel, batch).await.map(Report::BatchDone)
+                });
+            }
+        }
+    }
+
+    /// Runs an exchange with the switch beside this task. Exchanges are put on the connection in
+    /// the order of these calls only as far as it matters: a dump is not evaluated for what is in
+    /// flight.
+    fn transfer<F>(&mut self, exchange: impl FnOnce(Channel) -> F)
+    where
+        F: Future<Output = Result<Report, TransferError>> + Send + 'static,
+    {
+        let Some(channel) = self.connection.clone() else { return };
+        let (epoch, report_tx) = (self.epoch, self.report_tx.clone());
+        let exchange = exchange(channel);
+        tokio::spawn(async move {
+            let report = exchange.await.unwrap_or_else(Report::Failed);
+            // Fails only when the bridge is not kept any more.
+            let _ = report_tx.send((epoch, report));
+        });
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Connected(channel, async_rx) => {
+                info!(
+                    datapath_id = format!("{:016x}", channel.features().datapath_id),
+                    "connected to the switch"
+                );
+                self.connection = Some(channel);
+                self.async_rx = Some(async_rx);
+                self.step(Event::Connected);
+            }
+            Report::Dumped(dump) => self.step(Event::Dumped(dump)),
+            Report::Tables(tables) => self.step(Event::TableCounts(tables)),
+            Report::BatchDone(outcome) => self.step(Event::BatchDone(outcome)),
+            Report::Failed(error) => {
+                // Closing it leads to a new connection, and that to a fresh look at the switch.
+                warn!(error = crate::error_chain(&error), "exchange with the switch");
+                if let Some(channel) = &self.connection {
+                    channel.close();
+                }
+            }
+        }
+    }
+
+    /// Connects in the background, however long it takes.
+    fn connect(&mut self, config: &BridgeConfig) {
+        self.epoch += 1;
+        let (epoch, report_tx) = (self.epoch, self.report_tx.clone());
+        let socket = config.mgmt_socket.clone();
+        tokio::spawn(async move {
+            let mut last_error = String::new();
+            loop {
+                match Channel::connect(&socket, Purpose::Programming).await {
+                    Ok((channel, async_rx)) => {
+                        let _ = report_tx.send((epoch, Report::Connected(channel, async_rx)));
+                        return;
+                    }
+                    Err(error) => log_once(&mut last_error, &error, "connect to the switch"),
+                }
+                tokio::select! {
+                    () = sleep(RECONNECT_PAUSE) => {}
+                    () = report_tx.closed() => return,
+                }
+            }
+        });
+    }
+
+    fn lose(&mut self) {
+        self.connection = None;
+        self.async_rx = None;
+        self.step(Event::Disconnected);
+    }
+
+    fn sync_deadline(&mut self) {
+        if !self.state.summary().owners_synced {
+            warn!("not all owners are synced in time; what they have not claimed by now goes");
+        }
+        self.step(Event::SyncDeadline);
+        self.step(Event::Flush);
+    }
+
+    fn flow_removed(&mut self, removed: FlowRemoved) {
+        let flow = Flow::new(removed.table, removed.priority, removed.matching);
+        let Ok(flow) = EncodedFlow::new(flow) else { return };
+        match removed.reason {
+            FlowRemovedReason::IdleTimeout | FlowRemovedReason::HardTimeout => {
+                self.step(Event::FlowExpired(flow));
+            }
+            _ => self.step(Event::FlowDeleted(flow)),
+        }
+        self.step(Event::Flush);
+    }
+}
+
+/// Warns of an error unless it is the same as last time.
+pub(super) fn log_once(last: &mut String, error: &ChannelError, what: &str) {
+    let text = crate::error_chain(error);
+    if *last != text {
+        debug!(error = text, "{what}");
+        *last = text;
+    }
+}

@@ -1,0 +1,175 @@
+//! Carries batches and dumps over a connection.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use openflow::message::{
+    BundleControl, BundleControlType, BundleFlags, BundleId, FlowFilter, MultipartBody,
+    MultipartRequest,
+};
+use openflow::{DecodeError, EncodeError, Message, TableId, Xid};
+use tracing::{debug, warn};
+
+use crate::channel::{Channel, ChannelError, Exchange};
+use crate::reconcile::{Batch, BatchMode, Dump, DumpScope, EncodedFlow, Outcome};
+
+/// Bytes that are put together before they are handed to the writer.
+const CHUNK: usize = 64 << 10;
+/// Room left over in a chunk; the longest message has 64 KiB.
+const SLACK: usize = 4 << 10;
+/// Type of a message that adds to a bundle, its header with bundle id and flags (OpenFlow 1.5
+/// section 7.3.9.6): the message itself follows.
+const BUNDLE_ADD_MESSAGE: u8 = 34;
+const BUNDLE_ADD_HEADER: usize = 16;
+/// Type of a multipart request, and of the list of tables.
+const MULTIPART_REQUEST: u8 = 18;
+const MULTIPART_TABLE: u16 = 3;
+/// Length of a table's statistics: table, padding, and the number of flows at byte 4.
+const TABLE_STATS: usize = 24;
+
+/// Why an exchange gave no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransferError {
+    #[error("connection")]
+    Channel(#[from] ChannelError),
+    #[error("encode what was read")]
+    Encode(#[from] EncodeError),
+    #[error("statistics of tables")]
+    Decode(#[from] DecodeError),
+}
+
+/// Reads from the switch.
+pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, TransferError> {
+    let mut dump = Dump { scope, flows: Vec::new(), groups: Vec::new(), meters: Vec::new() };
+    if scope != DumpScope::Objects {
+        let table = match scope {
+            DumpScope::Table(table) => table,
+            DumpScope::All | DumpScope::Objects => TableId::ALL,
+        };
+        let request = MultipartRequest::Flows(FlowFilter { table, ..FlowFilter::all() });
+        let mut exchange = channel.exchange(1);
+        exchange.send(Message::MultipartRequest(request).encode(exchange.xid(0))?).await?;
+        while let Some((_, answer)) = exchange.next().await? {
+            let part = match answer {
+                Message::MultipartReply(part) => part.body,
+                Message::Error(error) => {
+                    return Err(
+                        ChannelError::Refused { what: "flow dump", code: error.code }.into()
+                    );
+                }
+                _ => return Err(ChannelError::Unexpected("flow dump").into()),
+            };
+            let MultipartBody::Flows(part) = part else {
+                return Err(ChannelError::Unexpected("flow dump").into());
+            };
+            for stats in part.flows {
+                dump.flows.push(EncodedFlow::new(stats.flow)?);
+            }
+            for undecoded in part.undecoded {
+                match EncodedFlow::from_undecoded(&undecoded) {
+                    Some(flow) => dump.flows.push(flow),
+                    None => warn!(?undecoded, "a flow that is not understood stays"),
+                }
+            }
+        }
+    }
+    if !matches!(scope, DumpScope::Table(_)) {
+        dump.groups = channel.dump_groups().await?;
+        dump.meters = channel.dump_meters().await?;
+    }
+    Ok(dump)
+}
+
+/// The tables that hold flows.
+pub(super) async fn tables_in_use(channel: &Channel) -> Result<Vec<TableId>, TransferError> {
+    let mut body = BytesMut::new();
+    body.put_u16(MULTIPART_TABLE);
+    body.put_bytes(0, 6);
+    let request = Message::Other { kind: MULTIPART_REQUEST, body: body.freeze() };
+    let mut exchange = channel.exchange(1);
+    exchange.send(request.encode(exchange.xid(0))?).await?;
+    let mut tables = Vec::new();
+    while let Some((_, answer)) = exchange.next().await? {
+        let Message::MultipartReply(part) = answer else {
+            return Err(ChannelError::Unexpected("table statistics").into());
+        };
+        let MultipartBody::Other { body, .. } = part.body else {
+            return Err(ChannelError::Unexpected("table statistics").into());
+        };
+        for entry in body.chunks_exact(TABLE_STATS) {
+            if entry[4..8] != [0; 4] {
+                tables.push(TableId(entry[0]));
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// Sends a batch and waits until the switch has dealt with all of it.
+pub(super) async fn send_batch(channel: &Channel, batch: Batch) -> Result<Outcome, TransferError> {
+    let n = batch.n_messages;
+    // Behind the messages: open, commit, barrier.
+    let (open, commit, barrier) = (n, n + 1, n + 2);
+    let mut exchange = channel.exchange(n + 3);
+    let n_before = match batch.mode {
+        BatchMode::Bundle => batch.n_before,
+        BatchMode::Plain => n,
+    };
+    // The number of a bundle has to be unique on its connection, as transaction ids are.
+    let bundle = BundleId(exchange.xid(0).0);
+    let flags = BundleFlags::ATOMIC | BundleFlags::ORDERED;
+    let control = |kind| Message::BundleControl(BundleControl { bundle, kind, flags });
+    let mut chunk = BytesMut::with_capacity(CHUNK + SLACK);
+    for (index, message) in batch.messages().enumerate() {
+        let xid = exchange.xid(index);
+        if index == n_before {
+            let message = control(BundleControlType::OpenRequest);
+            chunk.extend_from_slice(&message.encode(exchange.xid(open))?);
+        }
+        if index >= n_before {
+            put_bundle_add(&mut chunk, bundle, flags, xid, message.len());
+        }
+        let start = chunk.len();
+        chunk.extend_from_slice(message);
+        chunk[start + 4..start + 8].copy_from_slice(&xid.0.to_be_bytes());
+        if chunk.len() >= CHUNK {
+            send_chunk(&exchange, &mut chunk).await?;
+        }
+    }
+    if n_before < n {
+        let message = control(BundleControlType::CommitRequest);
+        chunk.extend_from_slice(&message.encode(exchange.xid(commit))?);
+    }
+    chunk.extend_from_slice(&Message::BarrierRequest.encode(exchange.xid(barrier))?);
+    send_chunk(&exchange, &mut chunk).await?;
+    drop(batch);
+
+    let mut outcome = Outcome { committed: n_before == n, errors: Vec::new() };
+    while let Some((index, answer)) = exchange.next().await? {
+        match answer {
+            Message::Error(error) if index < n => outcome.errors.push((index, error.code)),
+            Message::Error(error) => debug!(code = %error.code, "bundle refused"),
+            Message::BundleControl(BundleControl {
+                kind: BundleControlType::CommitReply, ..
+            }) => outcome.committed = true,
+            _ => {}
+        }
+    }
+    Ok(outcome)
+}
+
+async fn send_chunk(exchange: &Exchange, chunk: &mut BytesMut) -> Result<(), ChannelError> {
+    let bytes: Bytes = chunk.split().freeze();
+    chunk.reserve(CHUNK + SLACK);
+    exchange.send(bytes).await
+}
+
+/// The header of a bundle-add around a message of `len` bytes.
+fn put_bundle_add(out: &mut BytesMut, bundle: BundleId, flags: BundleFlags, xid: Xid, len: usize) {
+    let len = u16::try_from(BUNDLE_ADD_HEADER + len).unwrap_or(u16::MAX);
+    out.put_u8(openflow::message::Header::VERSION);
+    out.put_u8(BUNDLE_ADD_MESSAGE);
+    out.put_u16(len);
+    out.put_u32(xid.0);
+    out.put_u32(bundle.0);
+    out.put_u16(0);
+    out.put_u16(flags.bits());
+}
