@@ -7,10 +7,29 @@
 //!
 //! Not here: the kinds of a lab cluster and its control loops (`kubelab`).
 
+pub mod api;
+pub mod authn;
+pub mod authz;
 pub mod body;
+pub mod discovery;
+pub mod meta;
 pub mod names;
+pub mod negotiate;
+pub mod objects;
+pub mod openapi;
+pub mod patch;
 pub mod pki;
+pub mod query;
+pub mod rbac;
+pub mod request_info;
+pub mod resource;
+pub mod rest;
+pub mod schema;
+pub mod selector;
 pub mod server;
 pub mod status;
+pub mod store;
+pub mod table;
 pub mod token;
 pub mod user;
+pub mod watch;

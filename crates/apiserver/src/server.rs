@@ -85,13 +85,14 @@ impl Drop for TlsServer {
 }
 
 impl TlsServer {
-    /// Starts to accept on all listeners.
+    /// Starts to accept on all listeners, until `stop` is cancelled.
     pub fn start(
         listeners: Vec<TcpListener>,
         tls: rustls::ServerConfig,
         handler: Arc<dyn Handler>,
+        stop: CancellationToken,
     ) -> Self {
-        let server = Self { stop: CancellationToken::new(), tasks: TaskTracker::new() };
+        let server = Self { stop, tasks: TaskTracker::new() };
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         for listener in listeners {
             let worker = Worker {
@@ -110,11 +111,6 @@ impl TlsServer {
         self.stop.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(patience, self.tasks.wait()).await;
-    }
-
-    /// Cancelled when the server stops; long answers should end then.
-    pub fn stopping(&self) -> CancellationToken {
-        self.stop.clone()
     }
 }
 

@@ -105,6 +105,12 @@ impl FieldError {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
     }
 
+    /// What the value names is not there.
+    pub fn not_found(field: &str, value: impl Serialize) -> Self {
+        let value = serde_json::to_string(&value).unwrap_or_default();
+        Self::new("FieldValueNotFound", field, format!("Not found: {value}"))
+    }
+
     /// The value has too many bytes.
     pub fn too_long(field: &str, limit: usize) -> Self {
         let message = format!("Too long: may not be more than {limit} bytes");

@@ -1,0 +1,265 @@
+//! One API: from a request to its answer.
+//!
+//! Authentication, impersonation, authorization, then the resource, discovery or health.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use hyper::Method;
+use hyper::header::{HeaderMap, IF_NONE_MATCH};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::authn::{Authenticator, Credentials};
+use crate::authz::{Attributes, Authorizer, Target};
+use crate::body::{self, Response};
+use crate::discovery::{self, Half};
+use crate::negotiate::View;
+use crate::objects::Admission;
+use crate::request_info::RequestInfo;
+use crate::resource::{Call, Registry, Resource};
+use crate::server::{Handler, Request};
+use crate::status::ApiError;
+use crate::store::Store;
+use crate::user::{AUTHENTICATED, User};
+use crate::{openapi, rest};
+
+/// Everything that answering needs.
+pub struct Api {
+    /// The objects.
+    pub store: Arc<Store>,
+    /// The served resources.
+    pub registry: Arc<Registry>,
+    /// Finds out who asks.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Judges what they may do.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Admission for all kinds.
+    pub admission: Arc<dyn Admission>,
+    /// The `/version` document.
+    pub version: Value,
+    /// Address that `/api` gives, as `127.0.0.1:6443`.
+    pub server_address: String,
+    /// Cancelled when the server stops; watches end then.
+    pub stopping: CancellationToken,
+}
+
+impl Handler for Api {
+    fn handle(self: Arc<Self>, request: Request) -> BoxFuture<'static, Response> {
+        Box::pin(async move {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            match self.answer(request).await {
+                Ok(response) => response,
+                Err(error) => {
+                    if error.code >= 500 {
+                        tracing::warn!(%method, %path, code = error.code, %error, "request");
+                    } else {
+                        tracing::debug!(%method, %path, code = error.code, %error, "request");
+                    }
+                    error.to_response()
+                }
+            }
+        })
+    }
+}
+
+impl Api {
+    async fn answer(self: Arc<Self>, request: Request) -> Result<Response, ApiError> {
+        let info = RequestInfo::parse(request.method(), request.uri());
+        let user = self.authenticator.authenticate(&Credentials::of(&request)).await?;
+        let user = self.impersonate(user, request.headers()).await?;
+        let act = Attributes::of(&user, &info);
+        if !self.authorizer.authorize(&act).await.allowed {
+            return Err(act.refusal());
+        }
+        match info.resource.clone() {
+            None => self.answer_path(&info, &request),
+            Some(path) => {
+                let found = self.registry.get(&path.group, &path.version, &path.resource);
+                let Some(resource) = found else {
+                    if self.registry.has_version(&path.group, &path.version) {
+                        return Err(ApiError::no_such_resource());
+                    }
+                    return Ok(page_not_found());
+                };
+                let call = Call { api: self, user, info, path, resource };
+                dispatch(call, request).await
+            }
+        }
+    }
+
+    /// The user as whom a request wants to be treated, if its sender may ask for that.
+    async fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User, ApiError> {
+        let text = |value: &hyper::header::HeaderValue| value.to_str().ok().map(str::to_owned);
+        let Some(name) = headers.get("impersonate-user").and_then(text) else {
+            if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+                return Err(ApiError::bad_request(
+                    "requested impersonation without impersonating a user",
+                ));
+            }
+            return Ok(user);
+        };
+        let mut groups: Vec<String> =
+            headers.get_all("impersonate-group").iter().filter_map(text).collect();
+        let account = name.strip_prefix("system:serviceaccount:").and_then(|n| n.split_once(':'));
+        let (resource, namespace, target) = match account {
+            Some((namespace, account)) => ("serviceaccounts", namespace, account),
+            None => ("users", "", name.as_str()),
+        };
+        let mut wanted = vec![(resource, namespace.to_owned(), target.to_owned())];
+        wanted.extend(groups.iter().map(|group| ("groups", String::new(), group.clone())));
+        for (resource, namespace, name) in wanted {
+            let act = Attributes {
+                user: user.clone(),
+                verb: "impersonate".to_owned(),
+                object: Target::Resource {
+                    group: String::new(),
+                    resource: resource.to_owned(),
+                    subresource: String::new(),
+                    namespace,
+                    name,
+                },
+            };
+            if !self.authorizer.authorize(&act).await.allowed {
+                return Err(act.refusal());
+            }
+        }
+        if let Some((namespace, _)) = account
+            && groups.is_empty()
+        {
+            groups.push("system:serviceaccounts".to_owned());
+            groups.push(format!("system:serviceaccounts:{namespace}"));
+        }
+        if name == "system:anonymous" {
+            return Ok(User::anonymous());
+        }
+        groups.retain(|group| group != AUTHENTICATED);
+        Ok(User::new(name, groups))
+    }
+
+    fn answer_path(&self, info: &RequestInfo, request: &Request) -> Result<Response, ApiError> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(ApiError::method_not_allowed());
+        }
+        let parts: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
+        match parts.as_slice() {
+            ["healthz" | "livez" | "readyz", ..] => Ok(self.health(info, parts[0])),
+            ["version"] => Ok(rest::answer(rest::form(request)?, 200, &self.version)),
+            [] => Ok(body::json(200, &serde_json::json!({ "paths": self.paths() }))),
+            ["api"] => self.discover(request, Half::Core),
+            ["apis"] => self.discover(request, Half::Groups),
+            ["api", version] => self.discover_version(request, "", version),
+            ["apis", group] => {
+                let form = rest::form(request)?;
+                match discovery::group(&self.registry.all(), group) {
+                    Some(document) => Ok(rest::answer(form, 200, &document)),
+                    None => Ok(page_not_found()),
+                }
+            }
+            ["apis", group, version] => self.discover_version(request, group, version),
+            ["openapi", "v3"] => {
+                Ok(body::json(200, &openapi::index(&self.registry.all())))
+            }
+            ["openapi", "v3", "api", version] => Ok(self.openapi("", version)),
+            ["openapi", "v3", "apis", group, version] => Ok(self.openapi(group, version)),
+            _ => Ok(page_not_found()),
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> =
+            ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+                .map(str::to_owned)
+                .to_vec();
+        for (group, versions) in discovery::groups(&self.registry.all()) {
+            for version in versions {
+                paths.push(match group.as_str() {
+                    "" => format!("/api/{version}"),
+                    group => format!("/apis/{group}/{version}"),
+                });
+            }
+        }
+        paths.sort();
+        paths
+    }
+
+    fn health(&self, info: &RequestInfo, check: &str) -> Response {
+        if self.stopping.is_cancelled() && check == "readyz" {
+            return body::text(500, "[-]shutdown failed: stopping\nreadyz check failed\n");
+        }
+        if info.query.get("verbose").is_some() {
+            return body::text(200, format!("[+]ping ok\n[+]shutdown ok\n{check} check passed\n"));
+        }
+        body::text(200, "ok")
+    }
+
+    fn discover(&self, request: &Request, half: Half) -> Result<Response, ApiError> {
+        let form = rest::form(request)?;
+        let resources = self.registry.all();
+        if form.view != View::Discovery {
+            let document = match half {
+                Half::Core => discovery::legacy_versions(&self.server_address),
+                Half::Groups => discovery::group_list(&resources),
+            };
+            return Ok(rest::answer(form, 200, &document));
+        }
+        let document = discovery::aggregated(&resources, half).to_string();
+        let etag = discovery::etag(document.as_bytes());
+        let headers =
+            [("content-type", discovery::AGGREGATED), ("etag", &etag), ("vary", "Accept")];
+        if rest::header(request, IF_NONE_MATCH).as_deref() == Some(&etag) {
+            return Ok(body::build(304, &headers[1..], body::empty()));
+        }
+        Ok(body::build(200, &headers, body::full(document)))
+    }
+
+    fn discover_version(
+        &self,
+        request: &Request,
+        group: &str,
+        version: &str,
+    ) -> Result<Response, ApiError> {
+        let form = rest::form(request)?;
+        match discovery::resource_list(&self.registry.all(), group, version) {
+            Some(document) => Ok(rest::answer(form, 200, &document)),
+            None => Ok(page_not_found()),
+        }
+    }
+
+    fn openapi(&self, group: &str, version: &str) -> Response {
+        match openapi::document(&self.registry.all(), group, version) {
+            Some(document) => body::json(200, &document),
+            None => page_not_found(),
+        }
+    }
+}
+
+fn page_not_found() -> Response {
+    body::text(404, "404 page not found\n")
+}
+
+async fn dispatch(call: Call, request: Request) -> Result<Response, ApiError> {
+    let resource: Arc<Resource> = call.resource.clone();
+    let connect = match call.path.subresource.as_str() {
+        "" => resource.connect.clone(),
+        name => match resource.subresource(name) {
+            None => return Err(ApiError::no_such_resource()),
+            Some(part) => {
+                if !part.verbs.contains(&call.info.verb.as_str()) {
+                    return Err(ApiError::method_not_allowed());
+                }
+                part.connect.clone()
+            }
+        },
+    };
+    match connect {
+        None => rest::serve(call, request).await,
+        Some(connect) => {
+            let whole = call.path.subresource.is_empty();
+            if whole && !resource.verbs.contains(&call.info.verb.as_str()) {
+                return Err(ApiError::method_not_allowed());
+            }
+            connect.connect(call, request).await
+        }
+    }
+}

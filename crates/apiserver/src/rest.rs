@@ -1,0 +1,226 @@
+//! The HTTP verbs of stored resources.
+
+mod encode;
+mod list;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+
+use crate::body::Response;
+use crate::meta;
+use crate::negotiate::{self, Form};
+use crate::objects::{self, Writer, Written};
+use crate::patch::{self, PatchFormat};
+use crate::query::{DeleteOptions, WriteOptions};
+use crate::resource::{Call, Part, Scope};
+use crate::server::Request;
+use crate::status::ApiError;
+use crate::store::key;
+
+pub use encode::answer;
+
+/// Largest body that is read.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// A header's text; empty when it is not there.
+pub fn header(request: &Request, name: hyper::header::HeaderName) -> Option<String> {
+    request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// The form of answer that a request accepts.
+pub fn form(request: &Request) -> Result<Form, ApiError> {
+    negotiate::accept(header(request, ACCEPT).as_deref())
+}
+
+/// Reads a whole body.
+pub async fn read_body(request: Request) -> Result<Bytes, ApiError> {
+    match Limited::new(request.into_body(), MAX_BODY).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::too_large(MAX_BODY))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("read body: {error}"))),
+    }
+}
+
+/// Reads a body as an object of the given kind.
+pub async fn read_object(request: Request, kind: &str) -> Result<Value, ApiError> {
+    let media_type = header(&request, CONTENT_TYPE);
+    let bytes = read_body(request).await?;
+    negotiate::parse_body(media_type.as_deref(), &bytes).map_err(|error| {
+        if error.code != 400 {
+            return error;
+        }
+        let start: String = String::from_utf8_lossy(&bytes).chars().take(30).collect();
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get \
+             version/kind; json parse error: {} ({start:?} ...)",
+            error.message
+        ))
+    })
+}
+
+/// Answers a request for a stored resource.
+pub async fn serve(call: Call, request: Request) -> Result<Response, ApiError> {
+    let form = form(&request)?;
+    let collection_only = ["create", "list", "watch", "deletecollection"];
+    let single = !call.path.name.is_empty() && !call.path.name_from_selector;
+    let verb = call.info.verb.clone();
+    let part = match call.path.subresource.as_str() {
+        "" => Part::Main,
+        _ => Part::Status,
+    };
+    let served = match part {
+        Part::Main => &call.resource.verbs,
+        Part::Status => match call.resource.subresource("status") {
+            Some(status) => &status.verbs,
+            None => return Err(ApiError::no_such_resource()),
+        },
+    };
+    let fits = single != collection_only.contains(&verb.as_str());
+    if !fits || !served.contains(&verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    let namespaced = call.resource.scope == Scope::Namespaced;
+    if namespaced && call.path.namespace.is_empty() && (single || verb == "create") {
+        return Err(ApiError::method_not_allowed());
+    }
+    match verb.as_str() {
+        "get" => get(&call, form),
+        "list" => list::list(&call, form),
+        "watch" => list::watch(&call, form),
+        "create" => create(&call, form, request).await,
+        "update" => update(&call, form, part, request).await,
+        "patch" => apply_patch(&call, form, part, request).await,
+        "delete" => delete(&call, form, request).await,
+        "deletecollection" => delete_collection(&call, form, request).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// Namespace of the objects; empty for cluster scope.
+fn namespace(call: &Call) -> &str {
+    match call.resource.scope {
+        Scope::Namespaced => &call.path.namespace,
+        Scope::Cluster => "",
+    }
+}
+
+fn get(call: &Call, form: Form) -> Result<Response, ApiError> {
+    let known = ["resourceVersion", "labelSelector", "fieldSelector", "includeObject", "export"];
+    call.info.query.only(&known)?;
+    let key = key(namespace(call), &call.path.name);
+    let Some(object) = call.api.store.get(&call.resource.collection(), &key) else {
+        return Err(ApiError::not_found(&call.resource.group_resource(), &call.path.name));
+    };
+    encode::object(call, form, 200, &object)
+}
+
+fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
+    Writer {
+        store: &call.api.store,
+        registry: &call.api.registry,
+        admission: call.api.admission.as_ref(),
+        user: &call.user,
+        options,
+    }
+}
+
+fn written(call: &Call, form: Form, code: u16, written: &Written) -> Result<Response, ApiError> {
+    let mut response = encode::object(call, form, code, &written.object)?;
+    for warning in &written.warnings {
+        let text = format!("299 - {warning:?}");
+        if let Ok(value) = hyper::header::HeaderValue::from_str(&text) {
+            response.headers_mut().append(hyper::header::WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+async fn create(call: &Call, form: Form, request: Request) -> Result<Response, ApiError> {
+    let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
+    let object = read_object(request, &call.resource.kind).await?;
+    let done = writer(call, options).create(&call.resource, namespace(call), object)?;
+    written(call, form, 201, &done)
+}
+
+async fn update(
+    call: &Call,
+    form: Form,
+    part: Part,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::parse(&call.info.query, "UpdateOptions")?;
+    let object = read_object(request, &call.resource.kind).await?;
+    let (namespace, name) = (namespace(call), &call.path.name);
+    let done = writer(call, options)
+        .update(&call.resource, namespace, name, part, move |_| Ok(object))?;
+    written(call, form, 200, &done)
+}
+
+async fn apply_patch(
+    call: &Call,
+    form: Form,
+    part: Part,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let media_type = header(&request, CONTENT_TYPE).unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or("").trim();
+    let format = PatchFormat::of(media_type, call.resource.strategic)
+        .ok_or_else(ApiError::unsupported_patch)?;
+    let options = WriteOptions::parse(&call.info.query, "PatchOptions")?;
+    let body = read_body(request).await?;
+    let (namespace, name) = (namespace(call), &call.path.name);
+    let done =
+        writer(call, options).update(&call.resource, namespace, name, part, |old| {
+            patch::apply(format, &call.resource.shape, old, &body)
+        })?;
+    written(call, form, 200, &done)
+}
+
+async fn delete_options(call: &Call, request: Request) -> Result<DeleteOptions, ApiError> {
+    let media_type = header(&request, CONTENT_TYPE);
+    let body = read_body(request).await?;
+    let body = match body.as_ref() {
+        b"" => None,
+        bytes => Some(negotiate::parse_body(media_type.as_deref(), bytes)?),
+    };
+    DeleteOptions::parse(&call.info.query, body.as_ref())
+}
+
+async fn delete(call: &Call, form: Form, request: Request) -> Result<Response, ApiError> {
+    let known = ["dryRun", "gracePeriodSeconds", "propagationPolicy", "orphanDependents"];
+    call.info.query.only(&known)?;
+    let options = delete_options(call, request).await?;
+    let deleted = call.api.store.write(|tx| {
+        objects::delete(tx, &call.resource, namespace(call), &call.path.name, &options)
+    })?;
+    Ok(answer(form, 200, &deleted.answer(&call.resource)))
+}
+
+async fn delete_collection(
+    call: &Call,
+    form: Form,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let selection = list::selection(call)?;
+    let options = delete_options(call, request).await?;
+    let (revision, deleted) = call.api.store.write(|tx| {
+        let prefix = crate::store::prefix(namespace(call));
+        let mut deleted = Vec::new();
+        let version = tx.revision();
+        for object in tx.list(&call.resource.collection(), &prefix) {
+            if !selection.selects(object.value()) {
+                continue;
+            }
+            let (namespace, name) = (meta::namespace(object.value()), meta::name(object.value()));
+            objects::delete(tx, &call.resource, namespace, name, &options)?;
+            deleted.push(object);
+        }
+        Ok::<_, ApiError>((version, deleted))
+    })?;
+    let metadata = serde_json::json!({ "resourceVersion": revision.to_string() });
+    encode::list(call, form, metadata, &deleted)
+}
