@@ -25,7 +25,8 @@ pub(super) fn node(build: &mut Build<'_>) {
         return;
     }
     for kind in [ROUTER_ADVERTISEMENT, SOLICITATION, ADVERTISEMENT, REDIRECT] {
-        build.drop(fields::SPOOF_GUARD, HIGH, FROM_POD.of(icmp6(kind)));
+        let any_code = Match::new().icmp6().icmp_type(kind);
+        build.drop(fields::SPOOF_GUARD, HIGH, FROM_POD.of(any_code));
     }
     let gateway = &build.node.gateway;
     let (port, mac) = (gateway.ofport, gateway.mac);
