@@ -3,6 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use k8s_openapi::ByteString;
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+pub use k8s_openapi::jiff::Timestamp;
+
 /// A reference to an object of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -65,6 +69,17 @@ pub enum ConditionStatus {
     False,
     /// Nobody can say.
     Unknown,
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// A time in whole seconds, as the API shows times.
+pub fn whole_seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
 /// How much network policy a program works on.

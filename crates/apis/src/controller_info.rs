@@ -5,7 +5,9 @@ use kube_core::TypeMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{ConditionStatus, NetworkPolicyControllerInfo, ObjectReference};
+use crate::common::{
+    ConditionStatus, NetworkPolicyControllerInfo, ObjectReference, Timestamp, whole_seconds,
+};
 use crate::crd::{Column, cluster_kind};
 
 /// Name of the only object of this kind.
@@ -66,6 +68,22 @@ pub struct ControllerCondition {
     /// The cause for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl ControllerCondition {
+    /// States something as of `at`.
+    pub fn new(type_: ControllerConditionType, status: ConditionStatus, at: Timestamp) -> Self {
+        let last_heartbeat_time = whole_seconds(at);
+        Self { type_, status, last_heartbeat_time, reason: None, message: None }
+    }
+
+    /// Adds why, in one word and for people.
+    #[must_use]
+    pub fn because(mut self, reason: &str, message: &str) -> Self {
+        self.reason = Some(reason.into());
+        self.message = Some(message.into());
+        self
+    }
 }
 
 /// What a [`ControllerCondition`] is about.

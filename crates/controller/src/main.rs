@@ -1,3 +1,24 @@
-//! The controller: Node IPAM, leader Lease, AntreaControllerInfo.
+//! antrea-controller: reads flags and configuration, and runs until it is told to stop.
 
-fn main() {}
+use antrea_config::{ControllerConfig, Environment};
+use antrea_controller::{Args, Settings};
+use anyhow::Context;
+use clap::Parser;
+
+fn main() -> anyhow::Result<()> {
+    antrea_runtime::install_crypto();
+    let args = Args::parse();
+    args.log.init("antrea-controller").context("start logging")?;
+    let text = match &args.config {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("read configuration {}", path.display()))?,
+        None => String::new(),
+    };
+    let config = ControllerConfig::parse(&text).context("configuration")?;
+    let settings = Settings::new(&args, config, Environment::from_process());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = antrea_runtime::shutdown::on_signals().context("catch signals")?;
+        antrea_controller::run(settings, shutdown).await.context("run")
+    })
+}

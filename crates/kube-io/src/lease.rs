@@ -9,7 +9,7 @@ mod object;
 mod store;
 
 pub use decide::Terms;
-pub use elector::{Elector, Leadership};
+pub use elector::{Contact, Elector, Leadership};
 pub use node::renew_node;
 pub use object::Lease;
 pub use store::{ApiStore, LeaseStore, StoreError};

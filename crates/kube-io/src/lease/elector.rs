@@ -1,6 +1,8 @@
 //! Carries out the decisions of [`super::decide`] and tells when this replica leads.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -37,9 +39,35 @@ impl Leadership {
     }
 }
 
+/// Tells when the server last answered; for health checks.
+#[derive(Clone)]
+pub struct Contact {
+    start: Instant,
+    /// Milliseconds after `start`.
+    answered: Arc<AtomicU64>,
+}
+
+impl Contact {
+    fn new() -> Self {
+        Self { start: Instant::now(), answered: Arc::default() }
+    }
+
+    fn note(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.answered.store(millis, Ordering::Relaxed);
+    }
+
+    /// Time since the server last answered, or since the start if it never did.
+    pub fn silence(&self) -> Duration {
+        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(answered)
+    }
+}
+
 /// A running candidacy.
 pub struct Elector {
     leadership: watch::Receiver<Leadership>,
+    contact: Contact,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -49,14 +77,15 @@ impl Elector {
     pub fn start(store: impl LeaseStore, blank: Lease, identity: &str, terms: Terms) -> Self {
         let (leadership_tx, leadership) = watch::channel(Leadership::Follower { holder: None });
         let (stop, stopped) = oneshot::channel();
+        let contact = Contact::new();
         let run = Run {
             candidate: Candidate::new(identity, terms, blank),
             store,
             leadership_tx,
-            start: Instant::now(),
+            contact: contact.clone(),
         };
         let task = tokio::spawn(run.run(stopped));
-        Self { leadership, stop, task }
+        Self { leadership, contact, stop, task }
     }
 
     /// Follows whether this replica leads.
@@ -64,6 +93,11 @@ impl Elector {
     /// Two changes in quick succession may be seen as one: compare the term.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    /// Tells when the server last answered.
+    pub fn contact(&self) -> Contact {
+        self.contact.clone()
     }
 
     /// Stops competing and gives the Lease up if it is held.
@@ -80,7 +114,7 @@ struct Run<S> {
     candidate: Candidate,
     store: S,
     leadership_tx: watch::Sender<Leadership>,
-    start: Instant,
+    contact: Contact,
 }
 
 impl<S: LeaseStore> Run<S> {
@@ -125,8 +159,14 @@ impl<S: LeaseStore> Run<S> {
     ) -> Event {
         let deadline = self.candidate.call_deadline(self.now().steady);
         match tokio::time::timeout(deadline, call).await {
-            Ok(Ok(answer)) => event(answer),
-            Ok(Err(StoreError::Conflict)) => Event::Conflict,
+            Ok(Ok(answer)) => {
+                self.contact.note();
+                event(answer)
+            }
+            Ok(Err(StoreError::Conflict)) => {
+                self.contact.note();
+                Event::Conflict
+            }
             Ok(Err(StoreError::Failed(error))) => {
                 tracing::warn!(error, "reach the Lease");
                 Event::Failed
@@ -149,7 +189,7 @@ impl<S: LeaseStore> Run<S> {
     }
 
     fn now(&self) -> Now {
-        Now { steady: self.start.elapsed(), wall: Timestamp::now() }
+        Now { steady: self.contact.start.elapsed(), wall: Timestamp::now() }
     }
 
     fn publish(&self) {

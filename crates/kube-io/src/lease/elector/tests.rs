@@ -141,9 +141,11 @@ async fn a_lease_that_does_not_answer_ends_the_leadership_in_time() {
     let first = memory.elector("a");
     until(&first, true).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(first.contact().silence() < Duration::from_secs(3));
     memory.inner.lock().unwrap().silent = true;
     let stopped = until(&first, false).await;
     assert!(stopped <= Duration::from_secs(10), "{stopped:?}");
+    assert!(first.contact().silence() > Duration::from_secs(7));
     memory.inner.lock().unwrap().silent = false;
     until(&first, true).await;
 }

@@ -1,0 +1,75 @@
+//! What only the replica that holds the Lease does.
+
+mod node_jobs;
+mod nodes;
+mod report;
+
+use addresses::{NodeIpam, PoolError};
+use antrea_runtime::CancellationToken;
+use ipnet::IpNet;
+use kube_io::Client;
+use tokio::task::JoinSet;
+
+use crate::settings::Settings;
+use node_jobs::Reporter;
+use nodes::Nodes;
+use report::Identity;
+
+/// What a leadership starts from; checked when the program starts.
+pub(crate) struct LeaderSetup {
+    /// An allocator that has seen no Node yet.
+    ipam: Option<NodeIpam>,
+    identity: Identity,
+}
+
+impl LeaderSetup {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, PoolError> {
+        let ipam = settings.config.node_ipam.as_ref().map(|config| {
+            let part = |cidr: &IpNet| match cidr {
+                IpNet::V4(_) => config.mask_size_v4,
+                IpNet::V6(_) => config.mask_size_v6,
+            };
+            let cluster: Vec<(IpNet, u8)> =
+                config.cluster_cidrs.iter().map(|cidr| (*cidr, part(cidr))).collect();
+            NodeIpam::new(&cluster, &config.service_cidrs)
+        });
+        Ok(Self { ipam: ipam.transpose()?, identity: Identity::new(settings) })
+    }
+}
+
+/// The work of one leadership.
+pub(crate) struct Leader {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Leader {
+    pub(crate) fn start(client: &Client, setup: &LeaderSetup) -> Self {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let nodes = Nodes::new(setup.ipam.clone());
+        let reporter = Reporter { instance: setup.identity.instance().to_owned() };
+        tasks.spawn(node_jobs::run(client.clone(), nodes, reporter, stop.clone()));
+        tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
+        Self { stop, tasks }
+    }
+
+    /// Waits until a part of the work ends by itself, which only a fault of ours makes it do.
+    pub(crate) async fn failed(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => tracing::error!(%error, "leader task failed"),
+            Some(Ok(())) => tracing::error!("leader task ended"),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the work; when this returns nothing is written any more.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "leader task failed");
+            }
+        }
+    }
+}
