@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::netlink::{Family, Netlink, NetlinkError, nfgenmsg};
 use crate::netns::Netns;
 use crate::uapi::*;
-use crate::wire::{Attrs, Request, be16, be32, ip};
+use crate::wire::{Attrs, Request, be16, be32, family_of, ip};
 
 /// Why an operation on conntrack failed.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,13 @@ impl Filter {
         Self { zone: Some(zone), ..Self::default() }
     }
 
+    /// The family of all its addresses, if they have one.
+    fn family(&self) -> u8 {
+        let mut families = self.addresses.iter().map(|&address| family_of(address));
+        let first = families.next().unwrap_or(NFPROTO_UNSPEC);
+        if families.all(|family| family == first) { first } else { NFPROTO_UNSPEC }
+    }
+
     fn matches(&self, view: &View<'_>) -> bool {
         let holds = |tuple: &Tuple| {
             self.addresses.contains(&tuple.src) || self.addresses.contains(&tuple.dst)
@@ -129,7 +136,11 @@ impl Conntrack {
 
     /// The entries that match.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Entry>, ConntrackError> {
-        let request = message(IPCTNL_MSG_CT_GET, NFPROTO_UNSPEC);
+        // The kernel can leave out what is of another family or (since 6.8) zone.
+        let mut request = message(IPCTNL_MSG_CT_GET, filter.family());
+        if let Some(zone) = filter.zone {
+            request.attr(CTA_ZONE, &zone.to_be_bytes());
+        }
         let dumped = self.netlink.dump(&request, |reply| {
             View::parse(reply.payload)
                 .filter(|view| filter.matches(view))

@@ -74,6 +74,11 @@ impl FromStr for MacAddr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfIndex(pub u32);
 
+impl IfIndex {
+    /// The loopback of every namespace.
+    pub const LOOPBACK: Self = Self(1);
+}
+
 impl fmt::Display for IfIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)

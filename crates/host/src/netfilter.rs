@@ -78,27 +78,14 @@ impl DropChains {
     /// Drops the kernel's copy of what comes in by this device; success when it does already.
     pub fn add(&self, device: &str) -> Result<(), NetfilterError> {
         check(device)?;
-        // Without NLM_F_EXCL both are taken as they are when they exist.
-        let mut table = message(NFT_MSG_NEWTABLE, NLM_F_CREATE);
-        table.attr_str(NFTA_TABLE_NAME, TABLE);
-        let mut chain = message(NFT_MSG_NEWCHAIN, NLM_F_CREATE);
-        chain.attr_str(NFTA_CHAIN_TABLE, TABLE);
-        chain.attr_str(NFTA_CHAIN_NAME, &chain_name(device));
-        chain.nest(NFTA_CHAIN_HOOK, |hook| {
-            hook.attr_be32(NFTA_HOOK_HOOKNUM, NF_NETDEV_INGRESS);
-            hook.attr_be32(NFTA_HOOK_PRIORITY, 0);
-            hook.attr_str(NFTA_HOOK_DEV, device);
-        });
-        chain.attr_be32(NFTA_CHAIN_POLICY, NF_DROP);
-        chain.attr_str(NFTA_CHAIN_TYPE, "filter");
-        chain.attr(NFTA_CHAIN_USERDATA, &comment());
-        match self.send(vec![table, chain], "add", device) {
-            // A chain of this name that the kernel would have to hook anew: the device was deleted
-            // and made again. Some kernels keep the old hook then.
+        match self.send(vec![new_table(), new_chain(device)], "add", device) {
+            // A chain of this name stands elsewhere (the device was deleted and made again, or a
+            // hand was at it): it is made anew in the same instant.
             Err(NetfilterError::Refused { source, .. })
                 if matches!(source.errno(), Some(Errno::EEXIST | Errno::EOPNOTSUPP)) =>
             {
-                Ok(())
+                let anew = vec![new_table(), delete_chain(device), new_chain(device)];
+                self.send(anew, "add", device)
             }
             other => other,
         }
@@ -107,10 +94,7 @@ impl DropChains {
     /// Removes the drop chain of a device; success when it is not there.
     pub fn delete(&self, device: &str) -> Result<(), NetfilterError> {
         check(device)?;
-        let mut chain = message(NFT_MSG_DELCHAIN, 0);
-        chain.attr_str(NFTA_CHAIN_TABLE, TABLE);
-        chain.attr_str(NFTA_CHAIN_NAME, &chain_name(device));
-        self.send_delete(chain, "delete", device)
+        self.send_delete(delete_chain(device), "delete", device)
     }
 
     /// The drop chains that are there, in order of device.
@@ -169,6 +153,36 @@ fn message(kind: u16, flags: u16) -> Request {
     let mut request = Request::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags);
     request.bytes(&nfgenmsg(NFPROTO_NETDEV, 0));
     request
+}
+
+/// Takes the table as it is when it exists: there is no NLM_F_EXCL.
+fn new_table() -> Request {
+    let mut table = message(NFT_MSG_NEWTABLE, NLM_F_CREATE);
+    table.attr_str(NFTA_TABLE_NAME, TABLE);
+    table
+}
+
+/// Takes the chain as it is when it exists with this hook.
+fn new_chain(device: &str) -> Request {
+    let mut chain = message(NFT_MSG_NEWCHAIN, NLM_F_CREATE);
+    chain.attr_str(NFTA_CHAIN_TABLE, TABLE);
+    chain.attr_str(NFTA_CHAIN_NAME, &chain_name(device));
+    chain.nest(NFTA_CHAIN_HOOK, |hook| {
+        hook.attr_be32(NFTA_HOOK_HOOKNUM, NF_NETDEV_INGRESS);
+        hook.attr_be32(NFTA_HOOK_PRIORITY, 0);
+        hook.attr_str(NFTA_HOOK_DEV, device);
+    });
+    chain.attr_be32(NFTA_CHAIN_POLICY, NF_DROP);
+    chain.attr_str(NFTA_CHAIN_TYPE, "filter");
+    chain.attr(NFTA_CHAIN_USERDATA, &comment());
+    chain
+}
+
+fn delete_chain(device: &str) -> Request {
+    let mut chain = message(NFT_MSG_DELCHAIN, 0);
+    chain.attr_str(NFTA_CHAIN_TABLE, TABLE);
+    chain.attr_str(NFTA_CHAIN_NAME, &chain_name(device));
+    chain
 }
 
 /// User data is a list of tag:u8, length:u8, value; a comment's value ends with NUL.

@@ -67,7 +67,7 @@ pub enum SetFamily {
 /// A chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// Its name.
+    /// Its name; not a word of nft's language (`masquerade` is one).
     pub name: String,
     /// Where it is hooked; a chain without hook is jumped to.
     pub hook: Option<Hook>,

@@ -141,7 +141,7 @@ impl NetConf {
         let extra = self.runtime_config.as_ref().map(|wishes| wishes.ip_ranges.clone());
         let mut sets = extra.unwrap_or_default();
         if self.ipam.range.subnet.is_some() {
-            sets.insert(0, vec![self.ipam.range.clone()]);
+            sets.push(vec![self.ipam.range.clone()]);
         }
         sets.extend(self.ipam.ranges.iter().cloned());
         if sets.is_empty() {

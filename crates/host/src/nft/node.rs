@@ -57,7 +57,7 @@ impl NodeRules {
                 chain("tunnel-prerouting", "filter", "prerouting", "raw", self.notrack()),
                 chain("tunnel-output", "filter", "output", "raw", self.notrack()),
                 chain(
-                    "forward",
+                    "pod-forward",
                     "filter",
                     "forward",
                     "filter",
@@ -66,7 +66,7 @@ impl NodeRules {
                         Rule::new(format!("oifname {gateway} accept")).with_comment("to Pods"),
                     ],
                 ),
-                chain("masquerade", "nat", "postrouting", "srcnat", self.masquerade(&gateway)),
+                chain("pod-masquerade", "nat", "postrouting", "srcnat", self.masquerade(&gateway)),
             ],
         }
     }
@@ -144,7 +144,7 @@ mod tests {
     fn a_node_without_translation_or_tunnel_has_the_same_chains_without_those_rules() {
         let facts = NodeRules { masquerade: Masquerade::Off, tunnel_port: None, ..mk_rules() };
         let text = replace_text(&[facts.feature()]);
-        assert!(text.contains("flush chain inet antrea masquerade"), "{text}");
+        assert!(text.contains("flush chain inet antrea pod-masquerade"), "{text}");
         assert!(!text.contains("masquerade comment") && !text.contains("notrack"), "{text}");
         let random = NodeRules { masquerade: Masquerade::RandomPorts, ..mk_rules() };
         assert!(replace_text(&[random.feature()]).contains("masquerade fully-random"));
