@@ -184,3 +184,37 @@ fn the_tables_can_be_printed() {
     let rows = Component::Controller.describe_markdown().lines().count();
     assert_eq!(rows, 2 + keys(Component::Controller).len());
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config {
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Whatever the file says, the answer is a configuration or a list of mistakes.
+    #[test]
+    fn no_file_makes_it_panic(text in "\\PC*|[a-z:\\[\\]{}&*!|>'\"%@`,#0-9 \\n-]{0,80}") {
+        if let Err(errors) = AgentConfig::parse(&text) {
+            proptest::prop_assert!(!errors.0.is_empty());
+        }
+    }
+
+    /// A value of any form under any key is accepted or refused by that key's name.
+    #[test]
+    fn a_refusal_names_the_key(
+        n in 0..keys(Component::Agent).len(),
+        value in "[0-9a-z./:\\-]{1,12}|\\[\\]|\\{\\}|true|-1|1e3|\\[a, 1\\]",
+    ) {
+        let key = &keys(Component::Agent)[n];
+        let parts: Vec<_> = key.path.split('.').collect();
+        let lines = parts.iter().enumerate();
+        let lines = lines.map(|(depth, part)| format!("{}{part}:", "  ".repeat(depth)));
+        let text = format!("{} {value}\n", lines.collect::<Vec<_>>().join("\n"));
+        if let Err(errors) = AgentConfig::parse(&text) {
+            let named = errors.to_string().contains(key.path);
+            let yaml = matches!(errors.0[..], [ConfigError::Yaml { .. }]);
+            let gate = key.path == "featureGates";
+            proptest::prop_assert!(named || yaml || gate, "{text}{errors}");
+        }
+    }
+}

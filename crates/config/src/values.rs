@@ -3,6 +3,7 @@
 //! Not here: what values mean together (`agent`, `controller`).
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use crate::error::ConfigError;
 use crate::gates::FeatureGates;
@@ -21,6 +22,17 @@ pub struct Values {
 impl Values {
     /// All defaults.
     pub fn defaults(component: Component) -> Self {
+        static AGENT: LazyLock<Values> = LazyLock::new(|| Values::spelt(Component::Agent));
+        static CONTROLLER: LazyLock<Values> =
+            LazyLock::new(|| Values::spelt(Component::Controller));
+        match component {
+            Component::Agent => AGENT.clone(),
+            Component::Controller => CONTROLLER.clone(),
+        }
+    }
+
+    /// The defaults as the table spells them.
+    fn spelt(component: Component) -> Self {
         let by_path = component.keys().iter().map(|key| (key.path, default_of(key))).collect();
         Self { component, by_path }
     }
