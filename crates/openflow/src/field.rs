@@ -10,7 +10,9 @@
 mod flags;
 mod table;
 
+pub(crate) use flags::{CT_STATE_NAMES, TCP_FLAG_NAMES, TUN_FLAG_NAMES};
 pub use flags::{CtState, IpFrag};
+pub(crate) use table::by_number;
 pub use table::{FieldInfo, Format, Prereq};
 
 /// A field of a packet, its metadata or the pipeline's registers.

@@ -30,6 +30,7 @@ pub use port::{PortConfig, PortDesc, PortReason, PortState, PortStatus};
 
 pub use crate::action::PacketInReason;
 pub use crate::ids::Xid;
+pub use crate::wire::dispatch::{encode_bundled_flow, encode_bundled_group, encode_flow};
 
 /// One OpenFlow message, without its transaction id.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,4 +45,25 @@ impl ErrorCode {
     pub const fn new(error_type: u16, code: u16) -> Self {
         Self { error_type, code, experimenter: None }
     }
+
+    /// The peer speaks no version that we do.
+    pub const INCOMPATIBLE: Self = Self::new(0, 0);
+    /// An action sends to a group that does not exist.
+    pub const BAD_OUT_GROUP: Self = Self::new(2, 9);
+    /// An action names a meter that does not exist.
+    pub const BAD_METER: Self = Self::new(2, 17);
+    /// A flow table is full.
+    pub const TABLE_FULL: Self = Self::new(5, 1);
+    /// A group to be added exists.
+    pub const GROUP_EXISTS: Self = Self::new(6, 0);
+    /// A group to be modified does not exist.
+    pub const UNKNOWN_GROUP: Self = Self::new(6, 8);
+    /// A meter to be added exists.
+    pub const METER_EXISTS: Self = Self::new(12, 1);
+    /// A meter to be modified does not exist.
+    pub const UNKNOWN_METER: Self = Self::new(12, 3);
+    /// A message in a bundle was refused; its own error was sent before.
+    pub const BUNDLE_MSG_FAILED: Self = Self::new(17, 13);
+    /// The bundle was not completed in time.
+    pub const BUNDLE_TIMEOUT: Self = Self::new(17, 14);
 }

@@ -1,0 +1,165 @@
+//! Small messages: hello, features, configuration, role, bundle control, error.
+
+use bytes::Bytes;
+
+use super::reader::Reader;
+use super::writer::{Out, Put};
+use crate::error::{DecodeError, EncodeError};
+use crate::message::{
+    BundleControl, BundleControlType, BundleFlags, BundleId, ControllerRole, ErrorCode,
+    ErrorMessage, Features, Hello, Role, SwitchConfig,
+};
+
+const EXPERIMENTER_ERROR: u16 = 0xffff;
+const VERSION_BITMAP: u16 = 1;
+
+pub(super) fn put_hello(out: &mut Out, hello: &Hello) -> Result<(), EncodeError> {
+    if hello.versions.is_empty() {
+        return Ok(());
+    }
+    let mut bitmap = 0u32;
+    for version in &hello.versions {
+        let bit = 1u32
+            .checked_shl(u32::from(*version))
+            .ok_or(EncodeError::Inexpressible { what: "hello", reason: "versions go up to 31" })?;
+        bitmap |= bit;
+    }
+    out.u16(VERSION_BITMAP);
+    out.u16(8);
+    out.u32(bitmap);
+    Ok(())
+}
+
+pub(super) fn read_hello(version: u8, reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
+    let mut versions = Vec::new();
+    while !reader.is_empty() {
+        let mut element = reader.part(2, 8, "hello element")?;
+        let kind = element.u16()?;
+        element.skip(2)?;
+        if kind == VERSION_BITMAP {
+            for base in [0u8, 32, 64, 96, 128, 160, 192, 224] {
+                if element.is_empty() {
+                    break;
+                }
+                let bitmap = element.u32()?;
+                versions.extend((0..32).filter(|bit| bitmap & (1 << bit) != 0).map(|b| base + b));
+            }
+        }
+    }
+    Ok(Hello { version, versions })
+}
+
+pub(super) fn put_features(out: &mut Out, features: &Features) {
+    out.u64(features.datapath_id);
+    out.u32(features.n_buffers);
+    out.u8(features.n_tables);
+    out.u8(features.auxiliary_id);
+    out.zeros(2);
+    out.u32(features.capabilities);
+    out.u32(0);
+}
+
+pub(super) fn read_features(reader: &mut Reader<'_>) -> Result<Features, DecodeError> {
+    let datapath_id = reader.u64()?;
+    let n_buffers = reader.u32()?;
+    let n_tables = reader.u8()?;
+    let auxiliary_id = reader.u8()?;
+    reader.skip(2)?;
+    let capabilities = reader.u32()?;
+    Ok(Features { datapath_id, n_buffers, n_tables, auxiliary_id, capabilities })
+}
+
+pub(super) fn put_config(out: &mut Out, config: &SwitchConfig) {
+    out.u16(config.flags);
+    out.u16(config.miss_send_len);
+}
+
+pub(super) fn read_config(reader: &mut Reader<'_>) -> Result<SwitchConfig, DecodeError> {
+    Ok(SwitchConfig { flags: reader.u16()?, miss_send_len: reader.u16()? })
+}
+
+pub(super) fn put_role(out: &mut Out, role: &ControllerRole) {
+    out.u32(match role.role {
+        Role::NoChange => 0,
+        Role::Equal => 1,
+        Role::Master => 2,
+        Role::Slave => 3,
+    });
+    out.u32(0);
+    out.u64(role.generation_id);
+}
+
+pub(super) fn read_role(reader: &mut Reader<'_>) -> Result<ControllerRole, DecodeError> {
+    let role = match reader.u32()? {
+        0 => Role::NoChange,
+        1 => Role::Equal,
+        2 => Role::Master,
+        3 => Role::Slave,
+        other => return Err(DecodeError::Unknown { what: "role", number: other.into() }),
+    };
+    reader.skip(4)?;
+    Ok(ControllerRole { role, generation_id: reader.u64()? })
+}
+
+pub(super) fn put_bundle_control(out: &mut Out, control: &BundleControl) {
+    out.u32(control.bundle.0);
+    out.u16(match control.kind {
+        BundleControlType::OpenRequest => 0,
+        BundleControlType::OpenReply => 1,
+        BundleControlType::CloseRequest => 2,
+        BundleControlType::CloseReply => 3,
+        BundleControlType::CommitRequest => 4,
+        BundleControlType::CommitReply => 5,
+        BundleControlType::DiscardRequest => 6,
+        BundleControlType::DiscardReply => 7,
+    });
+    out.u16(control.flags.bits());
+}
+
+pub(super) fn read_bundle_control(reader: &mut Reader<'_>) -> Result<BundleControl, DecodeError> {
+    let bundle = BundleId(reader.u32()?);
+    let kind = match reader.u16()? {
+        0 => BundleControlType::OpenRequest,
+        1 => BundleControlType::OpenReply,
+        2 => BundleControlType::CloseRequest,
+        3 => BundleControlType::CloseReply,
+        4 => BundleControlType::CommitRequest,
+        5 => BundleControlType::CommitReply,
+        6 => BundleControlType::DiscardRequest,
+        7 => BundleControlType::DiscardReply,
+        other => {
+            return Err(DecodeError::Unknown { what: "bundle control", number: other.into() });
+        }
+    };
+    Ok(BundleControl { bundle, kind, flags: read_bundle_flags(reader.u16()?)? })
+}
+
+pub(super) fn read_bundle_flags(flags: u16) -> Result<BundleFlags, DecodeError> {
+    BundleFlags::from_bits(flags)
+        .ok_or(DecodeError::BadValue { what: "bundle flags", value: flags.into() })
+}
+
+pub(super) fn put_error(out: &mut Out, error: &ErrorMessage) {
+    match error.code.experimenter {
+        None => {
+            out.u16(error.code.error_type);
+            out.u16(error.code.code);
+        }
+        Some(experimenter) => {
+            out.u16(EXPERIMENTER_ERROR);
+            out.u16(error.code.code);
+            out.u32(experimenter);
+        }
+    }
+    out.extend_from_slice(&error.data);
+}
+
+pub(super) fn read_error(reader: &mut Reader<'_>) -> Result<ErrorMessage, DecodeError> {
+    let error_type = reader.u16()?;
+    let code = reader.u16()?;
+    let experimenter = if error_type == EXPERIMENTER_ERROR { Some(reader.u32()?) } else { None };
+    Ok(ErrorMessage {
+        code: ErrorCode { error_type, code, experimenter },
+        data: Bytes::copy_from_slice(reader.rest()),
+    })
+}
