@@ -200,6 +200,10 @@ impl Ipam {
         let name = config::plugin_name(conf)?;
         if name == HOST_LOCAL {
             let conf = NetConf::parse(conf)?;
+            // Nothing was ever allocated: no directory is made for saying so.
+            if !conf.lease_dir().exists() {
+                return Ok(Vec::new());
+            }
             return tokio::task::spawn_blocking(move || Store::open(&conf)?.gc(&valid))
                 .await
                 .map_err(|_| IpamError::Abandoned)?;

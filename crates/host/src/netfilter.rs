@@ -9,18 +9,23 @@
 //!       chain drop-web-1f3c { type filter hook ingress device "web-1f3c" priority 0; policy drop; }
 //!   }
 //! ```
-//! It is set before the link is brought up. `nft list ruleset` shows it.
+//! It is set before the link is brought up. `nft list ruleset` shows it, and `nft flush ruleset`
+//! takes it away: [`Watch`] wakes the owner, [`DropChains::sync`] puts it back.
 //! Not here: `table inet antrea` ([`crate::nft`]).
 
+mod watch;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 
+pub use self::watch::Watch;
 use crate::link::is_valid_name;
 use crate::netlink::{Family, Netlink, NetlinkError, nfgenmsg};
 use crate::netns::Netns;
 use crate::uapi::*;
-use crate::wire::{Attrs, Request, string};
+use crate::wire::{Attrs, Request, be32, string};
 
 const TABLE: &str = "antrea";
 const PREFIX: &str = "drop-";
@@ -62,6 +67,26 @@ pub struct DropChain {
     pub device: String,
     /// The devices the kernel hooks; none once the device is gone on some kernels.
     pub hooked: Vec<String>,
+    /// Whether it drops what no rule of it accepts.
+    pub drops: bool,
+}
+
+impl DropChain {
+    /// Whether it does its work for its device.
+    pub fn is_right(&self) -> bool {
+        self.drops && self.hooked == [self.device.as_str()]
+    }
+}
+
+/// What [`DropChains::sync`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Synced {
+    /// Devices whose chain was missing, or hooked elsewhere.
+    pub added: Vec<String>,
+    /// Devices whose chain nobody wants.
+    pub removed: Vec<String>,
+    /// Devices that are gone: nothing to hook.
+    pub gone: Vec<String>,
 }
 
 impl DropChains {
@@ -105,6 +130,29 @@ impl DropChains {
             .map_err(NetfilterError::List)?;
         chains.sort();
         Ok(chains)
+    }
+
+    /// Brings the table to exactly these devices; looks only, when it is right already.
+    pub fn sync(&self, wanted: &BTreeSet<String>) -> Result<Synced, NetfilterError> {
+        let present = self.list()?;
+        let mut synced = Synced::default();
+        for device in wanted {
+            if present.iter().any(|chain| chain.device == *device && chain.is_right()) {
+                continue;
+            }
+            match self.add(device) {
+                Ok(()) => synced.added.push(device.clone()),
+                Err(NetfilterError::NoDevice(_)) => synced.gone.push(device.clone()),
+                Err(error) => return Err(error),
+            }
+        }
+        for DropChain { device, .. } in present {
+            if !wanted.contains(&device) {
+                self.delete(&device)?;
+                synced.removed.push(device);
+            }
+        }
+        Ok(synced)
     }
 
     /// Removes the whole `table netdev antrea`; success when it is not there.
@@ -215,7 +263,8 @@ fn parse(payload: &[u8]) -> Option<DropChain> {
         }
     }
     hooked.dedup();
-    Some(DropChain { device, hooked })
+    let drops = attrs.find(NFTA_CHAIN_POLICY).and_then(be32) == Some(NF_DROP);
+    Some(DropChain { device, hooked, drops })
 }
 
 #[cfg(test)]

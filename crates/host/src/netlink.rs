@@ -240,7 +240,7 @@ impl Netlink {
                 Err(error) => return Err(error),
             };
             for reply in Replies(received) {
-                if reply.kind != NLMSG_ERROR {
+                if reply.kind != NLMSG_ERROR || !(first..=end).contains(&reply.sequence) {
                     continue;
                 }
                 if let Err(error) = outcome(reply) {

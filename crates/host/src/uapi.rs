@@ -110,6 +110,9 @@ pub(crate) const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub(crate) const NFPROTO_UNSPEC: u8 = 0;
 pub(crate) const NFPROTO_NETDEV: u8 = 5;
 
+/// `NFNLGRP_NFTABLES` (7) as a bit of `sockaddr_nl.nl_groups`.
+pub(crate) const NFTABLES_GROUP: u32 = 1 << 6;
+
 // linux/netfilter/nf_tables.h
 pub(crate) const NFT_MSG_NEWTABLE: u16 = 0;
 pub(crate) const NFT_MSG_DELTABLE: u16 = 2;

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd;
 
-use super::{IfIndex, LinkError, MacAddr, check_name, get_by_name, ifinfomsg};
+use super::{IfIndex, LinkError, MacAddr, check_name, find_by_name, get_by_name, ifinfomsg};
 use crate::netlink::Rtnl;
 use crate::netns::Netns;
 use crate::uapi::*;
@@ -69,7 +69,13 @@ pub fn create_veth(rtnl: &Rtnl, spec: &VethSpec<'_>) -> Result<Veth, LinkError> 
             });
         });
     });
-    send(rtnl, request, "create veth", spec.host_name)?;
+    match send(rtnl, request, "create veth", spec.host_name) {
+        // The kernel does not say which of the two names is taken.
+        Err(LinkError::Exists(_)) if find_by_name(rtnl, spec.host_name)?.is_none() => {
+            return Err(LinkError::Exists(spec.pod_name.to_owned()));
+        }
+        other => other?,
+    }
     let host = get_by_name(rtnl, spec.host_name)?;
     Ok(Veth {
         host: host.index,

@@ -43,7 +43,9 @@ fn a_veth_is_complete_and_down_and_its_far_end_is_only_in_the_pod() {
         assert_eq!(found.mac, Some(veth.host_mac));
 
         let again = link::create_veth(&rtnl, &spec);
-        assert!(matches!(again, Err(LinkError::Exists(_))), "{again:?}");
+        assert!(matches!(&again, Err(LinkError::Exists(name)) if name == "web-1f3c"), "{again:?}");
+        let other = link::create_veth(&rtnl, &VethSpec { host_name: "web-2", ..spec });
+        assert!(matches!(&other, Err(LinkError::Exists(name)) if name == "eth0"), "{other:?}");
         link::delete(&rtnl, veth.host).unwrap();
         link::delete(&rtnl, veth.host).unwrap();
         assert_eq!(link::find_by_name(&rtnl, "web-1f3c").unwrap(), None);
@@ -168,6 +170,19 @@ fn changes_are_notified() {
             let net = "10.9.0.0/24".parse().unwrap();
             assert!(seen.iter().any(|c| matches!(c, Change::RouteSet(r) if r.dst == net)));
         });
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn counters_are_those_of_ip() {
+    in_netns(|| {
+        let rtnl = Rtnl::open().unwrap();
+        sh("ping -c 3 -i 0.01 127.0.0.1");
+        let stats = link::get_by_index(&rtnl, host::IfIndex::LOOPBACK).unwrap().stats;
+        assert!(stats.rx_packets >= 6 && stats.rx_bytes == stats.tx_bytes, "{stats:?}");
+        let seen = sh("ip -s -o link show lo");
+        assert!(seen.contains(&stats.rx_bytes.to_string()), "{stats:?} {seen}");
     });
 }
 

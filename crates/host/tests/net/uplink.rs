@@ -1,8 +1,10 @@
+use std::process::{Command, Stdio};
+
 use host::uplink::{self, Transport, UplinkError};
 use host::{Rtnl, link};
 use testkit::netns::{NamedNetns, in_netns, sh};
 
-use super::SOON;
+use super::{SOON, eventually};
 
 /// eth0 wired to an outside namespace, with addresses and routes of several kinds.
 fn mk_node(out: &NamedNetns) {
@@ -81,6 +83,40 @@ fn addresses_and_routes_move_and_come_back() {
         assert_eq!(picture("eth0"), before);
         assert_eq!(picture("br-phy"), "");
         sh("ping -c 1 -W 2 198.51.100.1");
+    });
+}
+
+/// One packet per 10 ms in both directions while the addresses move: all arrive.
+#[test]
+#[ignore = "needs root: make test"]
+fn traffic_goes_on_during_a_move() {
+    let out = NamedNetns::new("host-uplink").unwrap();
+    in_netns(|| {
+        mk_node(&out);
+        let rtnl = Rtnl::open().unwrap();
+        let eth0 = link::get_by_name(&rtnl, "eth0").unwrap();
+        let br_phy = link::create_bridge(&rtnl, "br-phy").unwrap();
+        link::set_mac(&rtnl, br_phy, eth0.mac.unwrap()).unwrap();
+        link::set_up(&rtnl, br_phy).unwrap();
+        sh("ping -c 1 -W 5 172.30.0.100 && ping -c 1 -W 5 198.51.100.1");
+        let start = |mut command: Command, to: &str| {
+            let args = ["-c", "100", "-i", "0.01", "-q", to];
+            command.args(args).stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let inwards = start(out.command("ping"), "172.30.0.1");
+        let outwards = start(Command::new("ping"), "198.51.100.1");
+        let rx = || link::get_by_index(&rtnl, eth0.index).unwrap().stats.rx_packets;
+        let before = rx();
+        eventually("packets flow", || {
+            if rx() > before + 20 { Ok(()) } else { Err(format!("{} packets", rx() - before)) }
+        });
+        link::set_master(&rtnl, eth0.index, Some(br_phy)).unwrap();
+        uplink::move_to(&rtnl, eth0.index, br_phy).unwrap();
+        for ping in [inwards, outwards] {
+            let output = ping.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(said.contains(" 0% packet loss"), "{said}");
+        }
     });
 }
 
