@@ -1,5 +1,5 @@
 //! How long the host's part of a CNI ADD takes: veth into the Pod's namespace, drop chain, host end
-//! up, and inside the Pod address, route, up, offload.
+//! up, and inside the Pod address, route, up, offload. And the address from `host-local`.
 //!
 //! `cargo run --release -p host --example pod_wiring -- 100` (as root) prints one line per step.
 //! Everything is made in namespaces of its own, which end with the program.
@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use host::ipam::{Ipam, NetConf, Provider, Request};
 use host::link::{self, VethSpec};
 use host::netfilter::DropChains;
 use host::netns::{self, Netns};
@@ -51,6 +52,7 @@ fn main() -> Outcome<()> {
     let node_netns = netns::create_named(&node)?;
     let _node = Pod(node);
     let mut timings = node_netns.run(|| run(n_rounds))??;
+    allocate(&mut timings, n_rounds)?;
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "{:28} {:>8} {:>8}  over {n_rounds} Pods, ms", "step", "p50", "max")?;
@@ -58,6 +60,32 @@ fn main() -> Outcome<()> {
         times.sort();
         let ms = |index: usize| times[index].as_secs_f64() * 1000.0;
         writeln!(out, "{step:28} {:8.3} {:8.3}", ms(times.len() / 2), ms(times.len() - 1))?;
+    }
+    Ok(())
+}
+
+/// Addresses by the built-in `host-local`, and by the installed one if there is one.
+fn allocate(timings: &mut Timings, n_rounds: usize) -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let installed = Ipam::from_cni_path("/opt/cni/bin:/usr/lib/cni");
+    let providers = [("IPAM built in", Ipam::built_in()), ("IPAM plugin", installed)];
+    for (step, ipam) in providers {
+        if step == "IPAM plugin" && ipam.provider("host-local")? == Provider::BuiltIn {
+            continue;
+        }
+        let dir = tempfile::tempdir()?;
+        let conf = NetConf::for_pod_cidrs("1.0.0", "antrea", &["10.77.0.0/16".parse()?])
+            .with_data_dir(dir.path())
+            .to_json();
+        for number in 0..n_rounds {
+            let request = Request {
+                container_id: format!("c{number}"),
+                ifname: "eth0".into(),
+                netns: "/proc/self/ns/net".into(),
+                args: String::new(),
+            };
+            timings.measure(step, || runtime.block_on(ipam.add(&request, &conf)))?;
+        }
     }
     Ok(())
 }

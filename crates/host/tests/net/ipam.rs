@@ -148,13 +148,17 @@ fn built_in_and_installed_host_local_do_the_same() {
 fn either_releases_what_the_other_gave() {
     block_on(async {
         let dir = TempDir::new().unwrap();
-        let conf = mk_conf(dir.path(), r#""subnet":"10.1.2.0/24""#);
+        let pod_cidrs = ["10.1.2.0/24", "fd00:77:1::/64"].map(|net| net.parse().unwrap());
+        let conf = NetConf::for_pod_cidrs("1.0.0", "antrea", &pod_cidrs).with_data_dir(dir.path());
+        let conf = conf.to_json();
         let (plugin, built_in) = (installed(), Ipam::built_in());
         let (a, b) = (mk_request("a", ""), mk_request("b", ""));
         let first = plugin.add(&a, &conf).await.unwrap();
         let second = built_in.add(&b, &conf).await.unwrap();
         assert_eq!(first.ips[0].address.to_string(), "10.1.2.2/24");
+        assert_eq!(first.ips[1].address.to_string(), "fd00:77:1::2/64");
         assert_eq!(second.ips[0].address.to_string(), "10.1.2.3/24");
+        assert_eq!(second.ips[1].gateway, Some("fd00:77:1::1".parse().unwrap()));
         built_in.check(&a, &conf).await.unwrap();
         plugin.check(&b, &conf).await.unwrap();
         built_in.del(&a, &conf).await.unwrap();
