@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use delete::{Deleted, delete};
+pub use metadata::label_problem;
 
 use crate::meta;
 use crate::names::split_api_version;

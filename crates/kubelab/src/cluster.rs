@@ -4,15 +4,26 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apiserver::body;
-use apiserver::server::{Handler, Request};
+use apiserver::api::Api;
+use apiserver::meta;
+use apiserver::names::{GroupResource, split_api_version};
+use apiserver::objects::{Admission, Writer};
+use apiserver::query::{FieldValidation, WriteOptions};
+use apiserver::rbac::Rbac;
+use apiserver::resource::{Part, Registry, Resource, Scope};
+use apiserver::server::Handler;
 use apiserver::status::ApiError;
+use apiserver::store::{Store, Tx};
 use apiserver::token::TokenKey;
-use futures::future::BoxFuture;
+use apiserver::user::{MASTERS, User};
 use ipnet::IpNet;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::accounts::{Accounts, Authentication};
+use crate::kinds::{self, Connectors, NAMESPACES, Settings};
 use crate::server::ServerError;
+use crate::{bootstrap, kubelet, loops, pod_parts, reviews};
 
 /// What a cluster is made from.
 pub(crate) struct Setup {
@@ -22,36 +33,181 @@ pub(crate) struct Setup {
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) endpoint: Option<SocketAddr>,
     pub(crate) watch_window: usize,
+    pub(crate) stopping: CancellationToken,
 }
 
+/// The parts of a running cluster.
 pub(crate) struct Cluster {
-    setup: Setup,
+    api: Arc<Api>,
+    accounts: Arc<Accounts>,
+    ca_pem: String,
 }
 
-struct Health;
-
-impl Handler for Health {
-    fn handle(self: Arc<Self>, _request: Request) -> BoxFuture<'static, body::Response> {
-        Box::pin(async { body::text(200, "ok") })
-    }
+/// The user as whom the server itself writes.
+pub(crate) fn system_user() -> User {
+    User::new("system:apiserver", [MASTERS])
 }
+
+/// Options of the server's own writes.
+pub(crate) const PLAIN: WriteOptions =
+    WriteOptions { dry_run: false, field_validation: FieldValidation::Strict };
 
 impl Cluster {
     pub(crate) fn new(setup: Setup) -> Result<Arc<Self>, ServerError> {
-        Ok(Arc::new(Self { setup }))
+        let store = Arc::new(Store::new(setup.watch_window));
+        let registry = Arc::new(Registry::default());
+        let rbac = Arc::new(Rbac::new(Arc::clone(&store)));
+        let accounts = Arc::new(Accounts::new(Arc::clone(&store), setup.token_key));
+        let connectors = Connectors {
+            binding: Arc::new(pod_parts::Binding),
+            eviction: Arc::new(pod_parts::Eviction),
+            finalize: Arc::new(pod_parts::Finalize),
+            kubelet: Arc::new(kubelet::Proxy::new(setup.kubelet_dir)),
+            token: Arc::new(crate::accounts::TokenRequests(Arc::clone(&accounts))),
+            reviews: Arc::new(reviews::Reviews::new(Arc::clone(&accounts), Arc::clone(&rbac))),
+        };
+        let settings =
+            Settings { ca_pem: setup.ca_pem.clone(), service_cidrs: setup.service_cidrs.clone() };
+        kinds::register(&registry, settings, &connectors)
+            .map_err(|error| ApiError::internal(format!("types: {error}")))?;
+        let address = setup.endpoint.map(|address| address.to_string()).unwrap_or_default();
+        let api = Arc::new(Api {
+            store,
+            registry,
+            authenticator: Arc::new(Authentication(Arc::clone(&accounts))),
+            authorizer: rbac,
+            admission: Arc::new(NamespaceLifecycle),
+            version: version(),
+            server_address: address,
+            stopping: setup.stopping,
+        });
+        let cluster = Arc::new(Self { api, accounts, ca_pem: setup.ca_pem });
+        bootstrap::run(&cluster, &setup.service_cidrs, setup.endpoint)?;
+        Ok(cluster)
     }
 
     pub(crate) fn handler(&self) -> Arc<dyn Handler> {
-        Arc::new(Health)
+        Arc::clone(&self.api) as Arc<dyn Handler>
     }
 
-    pub(crate) fn start_loops(&self, _stop: CancellationToken) {}
+    pub(crate) fn start_loops(&self) {
+        loops::start(&self.api, &self.ca_pem);
+    }
 
-    pub(crate) fn token_for(&self, _namespace: &str, _name: &str) -> Result<String, ApiError> {
-        Err(ApiError::unavailable(&self.setup.ca_pem))
+    pub(crate) fn token_for(&self, namespace: &str, name: &str) -> Result<String, ApiError> {
+        self.accounts.mint_for_owner(namespace, name)
     }
 
     pub(crate) fn apply_yaml(&self, yaml: &str) -> Result<usize, ServerError> {
-        Err(ServerError::Manifest(yaml.to_owned()))
+        let manifest = |error: &dyn std::fmt::Display| ServerError::Manifest(error.to_string());
+        let objects: Vec<Value> =
+            serde_saphyr::from_multiple(yaml).map_err(|error| manifest(&error))?;
+        let mut count = 0;
+        for object in objects.into_iter().filter(|object| !object.is_null()) {
+            let items = match object["items"].as_array() {
+                Some(items) if object["kind"].as_str().is_some_and(|k| k.ends_with("List")) => {
+                    items.clone()
+                }
+                _ => vec![object],
+            };
+            for item in items {
+                self.apply(item)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Creates an object, or replaces it.
+    pub(crate) fn apply(&self, object: Value) -> Result<(), ServerError> {
+        let kind = object["kind"].as_str().unwrap_or("").to_owned();
+        let api_version = object["apiVersion"].as_str().unwrap_or("").to_owned();
+        let (group, version) = split_api_version(&api_version);
+        let Some(resource) = self.api.registry.by_kind(group, version, &kind) else {
+            let name = meta::name(&object);
+            return Err(ServerError::Manifest(format!(
+                "{kind:?} in version {api_version:?} is not served (object {name:?})"
+            )));
+        };
+        let namespace = match (resource.scope, meta::namespace(&object)) {
+            (Scope::Cluster, _) => String::new(),
+            (Scope::Namespaced, "") => "default".to_owned(),
+            (Scope::Namespaced, namespace) => namespace.to_owned(),
+        };
+        let user = system_user();
+        let writer = self.writer(&user);
+        match writer.create(&resource, &namespace, object.clone()) {
+            Err(error) if error.reason == "AlreadyExists" => {
+                let name = meta::name(&object).to_owned();
+                writer.update(&resource, &namespace, &name, Part::Main, |old| {
+                    let mut object = object;
+                    let version = old["metadata"]["resourceVersion"].clone();
+                    meta::set(&mut object, "resourceVersion", version);
+                    Ok(object)
+                })?;
+            }
+            created => {
+                created?;
+            }
+        }
+        Ok(())
+    }
+
+    fn writer<'a>(&'a self, user: &'a User) -> Writer<'a> {
+        Writer {
+            store: &self.api.store,
+            registry: &self.api.registry,
+            admission: self.api.admission.as_ref(),
+            user,
+            options: PLAIN,
+        }
+    }
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": "36",
+        "gitVersion": "v1.36.0-kubelab",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": "linux/amd64",
+    })
+}
+
+/// Objects go only into namespaces that exist and stay.
+struct NamespaceLifecycle;
+
+impl Admission for NamespaceLifecycle {
+    fn admit_create(
+        &self,
+        tx: &Tx<'_>,
+        resource: &Resource,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        if resource.scope == Scope::Cluster {
+            return Ok(());
+        }
+        let namespace = meta::namespace(object);
+        let Some(found) = tx.get(NAMESPACES, namespace) else {
+            return Err(ApiError::not_found(&GroupResource::new("", NAMESPACES), namespace));
+        };
+        if meta::is_deleting(found.value()) {
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being \
+                 terminated"
+            );
+            let cause = format!("namespace {namespace} is being terminated");
+            let name = meta::name(object);
+            return Err(ApiError::forbidden(&resource.group_resource(), name, &why).with_cause(
+                "NamespaceTerminating",
+                &cause,
+                "metadata.namespace",
+            ));
+        }
+        Ok(())
     }
 }

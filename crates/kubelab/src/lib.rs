@@ -7,7 +7,14 @@
 //!
 //! Not here: how requests are read and answered (`apiserver`), running Pods (`lab`).
 
+mod accounts;
+mod bootstrap;
 mod cluster;
+mod kinds;
+mod kubelet;
+mod loops;
+mod pod_parts;
+mod reviews;
 mod server;
 
 pub mod scheduler;

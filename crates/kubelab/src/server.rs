@@ -12,6 +12,7 @@ use apiserver::token::TokenKey;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 
@@ -25,6 +26,9 @@ pub struct Options {
     pub kubelet_dir: Option<PathBuf>,
     /// Ranges of ClusterIPs: one per family, the primary family first.
     pub service_cidrs: Vec<IpNet>,
+    /// Address under which the cluster's Pods and nodes reach the server; the first listener's
+    /// where it is not given.
+    pub advertise: Option<SocketAddr>,
     /// Names and addresses that the serving certificate must hold, besides the usual ones.
     pub cert_names: Vec<String>,
     /// How many changes per resource can be watched back.
@@ -39,6 +43,7 @@ impl Options {
             data_dir: data_dir.into(),
             kubelet_dir: None,
             service_cidrs: vec![IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16))],
+            advertise: None,
             cert_names: Vec::new(),
             watch_window: 4096,
         }
@@ -98,6 +103,7 @@ impl Server {
         names.extend(options.service_cidrs.iter().filter_map(|range| {
             range.hosts().next().map(|first| first.to_string())
         }));
+        names.extend(options.advertise.iter().map(|address| address.ip().to_string()));
         names.extend(addresses.iter().map(|address| address.ip().to_string()));
         names.extend(options.cert_names);
         names.sort();
@@ -105,16 +111,18 @@ impl Server {
         let identity = authority.issue_serving(&names)?;
         let tls = apiserver::server::tls_config(&identity, Some(authority.cert_pem()))?;
 
+        let stopping = CancellationToken::new();
         let cluster = Cluster::new(crate::cluster::Setup {
             token_key,
             ca_pem: authority.cert_pem().to_owned(),
             kubelet_dir: options.kubelet_dir,
             service_cidrs: options.service_cidrs,
-            endpoint: addresses.first().copied(),
+            endpoint: options.advertise.or(addresses.first().copied()),
             watch_window: options.watch_window,
+            stopping: stopping.clone(),
         })?;
-        let server = TlsServer::start(listeners, tls, cluster.handler());
-        cluster.start_loops(server.stopping());
+        let server = TlsServer::start(listeners, tls, cluster.handler(), stopping);
+        cluster.start_loops();
         Ok(RunningServer { server, cluster, authority, addresses })
     }
 }

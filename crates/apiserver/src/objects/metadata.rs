@@ -66,6 +66,11 @@ fn key_problem(text: &str) -> Option<&'static str> {
     (!is_word(name)).then_some(KEY_NAME)
 }
 
+/// What is wrong with a DNS label.
+pub fn label_problem(text: &str) -> Option<&'static str> {
+    name_problem(NameRule::Label, text)
+}
+
 /// What is wrong with a name.
 pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<&'static str> {
     let (fits, why) = match rule {

@@ -1,0 +1,114 @@
+//! What a cluster holds from its start: namespaces, roles, the `kubernetes` Service.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::server::ServerError;
+
+/// Makes the first objects.
+pub(crate) fn run(
+    cluster: &Cluster,
+    service_cidrs: &[IpNet],
+    endpoint: Option<SocketAddr>,
+) -> Result<(), ServerError> {
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
+        });
+        cluster.apply(object)?;
+    }
+    for object in roles() {
+        cluster.apply(object)?;
+    }
+    let Some(address) = service_cidrs.first().and_then(|range| range.hosts().next()) else {
+        return Ok(());
+    };
+    let (family, policy) = if address.is_ipv4() { ("IPv4", "SingleStack") } else { ("IPv6", "SingleStack") };
+    let port = endpoint.map_or(6443, |endpoint| endpoint.port());
+    let metadata = json!({
+        "name": "kubernetes", "namespace": "default",
+        "labels": { "component": "apiserver", "provider": "kubernetes" },
+    });
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+        "spec": {
+            "clusterIP": address.to_string(),
+            "clusterIPs": [address.to_string()],
+            "ipFamilies": [family],
+            "ipFamilyPolicy": policy,
+            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }],
+        },
+    }))?;
+    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_ipv4() == address.is_ipv4()) else {
+        return Ok(());
+    };
+    let mut metadata = metadata;
+    metadata["labels"] = json!({ "kubernetes.io/service-name": "kubernetes" });
+    cluster.apply(json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+        "addressType": family,
+        "endpoints": [{
+            "addresses": [endpoint.ip().to_string()], "conditions": { "ready": true },
+        }],
+        "ports": [{ "name": "https", "port": endpoint.port(), "protocol": "TCP" }],
+    }))
+}
+
+fn role(name: &str, rules: Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": name, "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" } },
+        "rules": rules,
+    })
+}
+
+fn binding(name: &str, groups: &[&str]) -> Value {
+    let subjects: Vec<Value> =
+        groups.iter().map(|group| json!({ "kind": "Group", "name": group })).collect();
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": name, "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" } },
+        "roleRef": { "kind": "ClusterRole", "name": name },
+        "subjects": subjects,
+    })
+}
+
+fn roles() -> Vec<Value> {
+    let create = |group: &str, resources: &[&str]| {
+        json!({ "verbs": ["create"], "apiGroups": [group], "resources": resources })
+    };
+    let get = |urls: &[&str]| json!([{ "verbs": ["get"], "nonResourceURLs": urls }]);
+    let all = json!([
+        { "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] },
+        { "verbs": ["*"], "nonResourceURLs": ["*"] },
+    ]);
+    let own = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+    let basic = json!([
+        create("authorization.k8s.io", &own),
+        create("authentication.k8s.io", &["selfsubjectreviews"]),
+    ]);
+    let delegator = json!([
+        create("authentication.k8s.io", &["tokenreviews"]),
+        create("authorization.k8s.io", &["subjectaccessreviews"]),
+    ]);
+    let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+    let discovery = [
+        "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
+        "/readyz", "/version", "/version/",
+    ];
+    let known = "system:authenticated";
+    vec![
+        role("cluster-admin", all),
+        binding("cluster-admin", &["system:masters"]),
+        role("system:basic-user", basic),
+        binding("system:basic-user", &[known]),
+        role("system:discovery", get(&discovery)),
+        binding("system:discovery", &[known]),
+        role("system:public-info-viewer", get(&public)),
+        binding("system:public-info-viewer", &[known, "system:unauthenticated"]),
+        role("system:auth-delegator", delegator),
+    ]
+}
