@@ -2,16 +2,7 @@
 //!
 //! Pure: facts in, choice or a reason out. Not here: setting up what `netdev` needs (`netdev`).
 
-/// What the configuration asks for (`ovsDatapathType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// The kernel module.
-    System,
-    /// The userspace datapath.
-    Netdev,
-    /// The kernel module where there is one, else userspace where an uplink is marked for it.
-    Auto,
-}
+use antrea_config::DatapathType;
 
 /// What the bridge gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +48,20 @@ pub enum DatapathError {
 }
 
 /// Chooses.
-pub fn choose(wanted: Wanted, facts: &Facts) -> Result<Datapath, DatapathError> {
-    let userspace =
-        || if facts.marked_uplink.is_some() { Ok(Datapath::Netdev) } else { Err(DatapathError::NoUplink) };
+pub fn choose(wanted: DatapathType, facts: &Facts) -> Result<Datapath, DatapathError> {
+    let userspace = || {
+        if facts.marked_uplink.is_some() {
+            Ok(Datapath::Netdev)
+        } else {
+            Err(DatapathError::NoUplink)
+        }
+    };
     match wanted {
-        Wanted::System if facts.kernel_module => Ok(Datapath::System),
-        Wanted::System => Err(DatapathError::NoModule),
-        Wanted::Netdev => userspace(),
-        Wanted::Auto if facts.kernel_module => Ok(Datapath::System),
-        Wanted::Auto => userspace(),
+        DatapathType::System if facts.kernel_module => Ok(Datapath::System),
+        DatapathType::System => Err(DatapathError::NoModule),
+        DatapathType::Netdev => userspace(),
+        DatapathType::Auto if facts.kernel_module => Ok(Datapath::System),
+        DatapathType::Auto => userspace(),
     }
 }
 
@@ -77,12 +73,30 @@ mod tests {
     fn choices() {
         let eth0 = || Some("eth0".to_owned());
         for (name, wanted, kernel_module, marked_uplink, want) in [
-            ("module wins in auto", Wanted::Auto, true, eth0(), Ok(Datapath::System)),
-            ("auto without module", Wanted::Auto, false, eth0(), Ok(Datapath::Netdev)),
-            ("auto moves no unmarked uplink", Wanted::Auto, false, None, Err(DatapathError::NoUplink)),
-            ("netdev despite the module", Wanted::Netdev, true, eth0(), Ok(Datapath::Netdev)),
-            ("netdev moves no unmarked uplink", Wanted::Netdev, true, None, Err(DatapathError::NoUplink)),
-            ("system without module", Wanted::System, false, eth0(), Err(DatapathError::NoModule)),
+            ("module wins in auto", DatapathType::Auto, true, eth0(), Ok(Datapath::System)),
+            ("auto without module", DatapathType::Auto, false, eth0(), Ok(Datapath::Netdev)),
+            (
+                "auto moves no unmarked uplink",
+                DatapathType::Auto,
+                false,
+                None,
+                Err(DatapathError::NoUplink),
+            ),
+            ("netdev despite the module", DatapathType::Netdev, true, eth0(), Ok(Datapath::Netdev)),
+            (
+                "netdev moves no unmarked uplink",
+                DatapathType::Netdev,
+                true,
+                None,
+                Err(DatapathError::NoUplink),
+            ),
+            (
+                "system without module",
+                DatapathType::System,
+                false,
+                eth0(),
+                Err(DatapathError::NoModule),
+            ),
         ] {
             assert_eq!(choose(wanted, &Facts { kernel_module, marked_uplink }), want, "{name}");
         }

@@ -4,18 +4,7 @@
 
 use std::net::IpAddr;
 
-/// Encapsulation between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encapsulation {
-    /// Geneve (RFC 8926) without options.
-    Geneve,
-    /// VXLAN (RFC 7348).
-    Vxlan,
-    /// GRE with a key (RFC 2890), carrying Ethernet.
-    Gre,
-    /// No tunnel: Pods are routed by the underlay.
-    None,
-}
+use antrea_config::TunnelType;
 
 /// Encryption of what leaves the node; reserved, and already part of the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +23,15 @@ pub const MAX_MTU: u32 = 65_000;
 pub const MIN_IPV6_MTU: u32 = 1_280;
 
 /// Bytes that the way between nodes adds to a Pod's packet.
-pub fn overhead(encapsulation: Encapsulation, encryption: Encryption, underlay: IpAddr) -> u32 {
-    let tunnel = match encapsulation {
+pub fn overhead(tunnel: Option<TunnelType>, encryption: Encryption, underlay: IpAddr) -> u32 {
+    let tunnel = match tunnel {
         // Outer IPv4 20, UDP 8, Geneve or VXLAN 8, inner Ethernet 14.
-        Encapsulation::Geneve | Encapsulation::Vxlan => 50,
+        Some(TunnelType::Geneve | TunnelType::Vxlan) => 50,
         // Outer IPv4 20, GRE with key 8, inner Ethernet 14.
-        Encapsulation::Gre => 42,
-        Encapsulation::None => 0,
+        Some(TunnelType::Gre) => 42,
+        // Outer IPv4 20, TCP header 20, STT header 18, inner Ethernet 14.
+        Some(TunnelType::Stt) => 72,
+        None => 0,
     };
     let crypt = match encryption {
         Encryption::None => tunnel,
@@ -52,10 +43,10 @@ pub fn overhead(encapsulation: Encapsulation, encryption: Encryption, underlay: 
     crypt + ipv6
 }
 
-/// MTU for Pods and the gateway, in bytes: `configured` when not zero, else what is left of the
+/// MTU for Pods and the gateway, in bytes: `configured` when given, else what is left of the
 /// uplink's.
-pub fn pod_mtu(configured: u32, uplink_mtu: u32, overhead: u32) -> u32 {
-    if configured != 0 { configured } else { uplink_mtu.saturating_sub(overhead).min(MAX_MTU) }
+pub fn pod_mtu(configured: Option<u32>, uplink_mtu: u32, overhead: u32) -> u32 {
+    configured.unwrap_or_else(|| uplink_mtu.saturating_sub(overhead).min(MAX_MTU))
 }
 
 #[cfg(test)]
@@ -66,28 +57,29 @@ mod tests {
     fn rules_per_tunnel_family_and_encryption() {
         let v4: IpAddr = "172.30.0.1".parse().unwrap();
         let v6: IpAddr = "fd00:30::1".parse().unwrap();
-        use Encapsulation::{Geneve, Gre, None as Plain, Vxlan};
-        for (name, encapsulation, encryption, underlay, want) in [
-            ("geneve over IPv4", Geneve, Encryption::None, v4, 50),
-            ("vxlan over IPv6", Vxlan, Encryption::None, v6, 70),
-            ("gre over IPv4", Gre, Encryption::None, v4, 42),
-            ("no tunnel, IPv6", Plain, Encryption::None, v6, 0),
-            ("geneve in ESP", Geneve, Encryption::Esp, v4, 88),
-            ("wireguard over IPv4", Geneve, Encryption::WireGuard, v4, 60),
-            ("wireguard over IPv6", Geneve, Encryption::WireGuard, v6, 80),
+        let (geneve, vxlan, gre) =
+            (Some(TunnelType::Geneve), Some(TunnelType::Vxlan), Some(TunnelType::Gre));
+        for (name, tunnel, encryption, underlay, want) in [
+            ("geneve over IPv4", geneve, Encryption::None, v4, 50),
+            ("vxlan over IPv6", vxlan, Encryption::None, v6, 70),
+            ("gre over IPv4", gre, Encryption::None, v4, 42),
+            ("no tunnel, IPv6", None, Encryption::None, v6, 0),
+            ("geneve in ESP", geneve, Encryption::Esp, v4, 88),
+            ("wireguard over IPv4", geneve, Encryption::WireGuard, v4, 60),
+            ("wireguard over IPv6", geneve, Encryption::WireGuard, v6, 80),
         ] {
-            assert_eq!(overhead(encapsulation, encryption, underlay), want, "{name}");
+            assert_eq!(overhead(tunnel, encryption, underlay), want, "{name}");
         }
     }
 
     #[test]
     fn configured_mtu_wins_and_large_uplinks_are_capped() {
         for (name, configured, uplink, want) in [
-            ("discovered", 0, 1500, 1450),
-            ("jumbo frames", 0, 9001, 8951),
-            ("small uplink", 0, 1450, 1400),
-            ("configured", 1400, 9001, 1400),
-            ("loopback-sized uplink", 0, 65_536, MAX_MTU),
+            ("discovered", None, 1500, 1450),
+            ("jumbo frames", None, 9001, 8951),
+            ("small uplink", None, 1450, 1400),
+            ("configured", Some(1400), 9001, 1400),
+            ("loopback-sized uplink", None, 65_536, MAX_MTU),
         ] {
             assert_eq!(pod_mtu(configured, uplink, 50), want, "{name}");
         }

@@ -103,7 +103,11 @@ pub fn overlap(left: &[IpNet], right: &[IpNet]) -> Option<(IpNet, IpNet)> {
 
 /// Feeds the list from a file until cancelled; a changed file is read again within a second, one
 /// that cannot be read leaves the last good list in force.
-pub async fn follow_file(path: PathBuf, nodes_tx: watch::Sender<NodeList>, stop: CancellationToken) {
+pub async fn follow_file(
+    path: PathBuf,
+    nodes_tx: watch::Sender<NodeList>,
+    stop: CancellationToken,
+) {
     let mut last: Option<SystemTime> = None;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {

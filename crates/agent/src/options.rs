@@ -3,13 +3,18 @@
 use std::path::PathBuf;
 
 use antrea_config::{AgentConfig, Environment};
-use anyhow::{Context, Result, bail};
 use antrea_runtime::LogArgs;
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+
+/// Keys that `--help` explains in full.
+fn keys() -> String {
+    format!("Configuration keys:\n{}", antrea_config::Component::Agent.describe())
+}
 
 /// Connects the Pods of this node and programs its Open vSwitch bridge.
 #[derive(Debug, Parser)]
-#[command(name = "antrea-agent", version = antrea_runtime::VERSION)]
+#[command(name = "antrea-agent", version = antrea_runtime::VERSION, after_long_help = keys())]
 pub struct Cli {
     /// Configuration file (antrea-agent.conf); without one every key has its default
     #[arg(long, value_name = "FILE", global = true)]
@@ -36,8 +41,6 @@ pub struct Cli {
 pub enum Command {
     /// Remove from this node everything the agent made: bridges, links, routes, rules, leases
     Cleanup,
-    /// Print every configuration key with its default and what it takes
-    ConfigKeys,
 }
 
 /// Where the list of nodes comes from.
@@ -99,7 +102,8 @@ impl Options {
 }
 
 fn host_name() -> Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host name")?;
+    let name =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host name")?;
     let name = name.trim().to_lowercase();
     if name.is_empty() {
         bail!("the host has no name: set NODE_NAME");

@@ -82,8 +82,7 @@ impl Peers {
         let (wanted, skipped) = self.wanted(nodes);
         let mut ops = Vec::new();
         for (name, peer) in &self.installed {
-            let keeps_routes =
-                wanted.get(name).is_some_and(|new| new.pod_cidrs == peer.pod_cidrs);
+            let keeps_routes = wanted.get(name).is_some_and(|new| new.pod_cidrs == peer.pod_cidrs);
             if !keeps_routes {
                 ops.push(Op::Remove(peer.clone()));
             }
@@ -113,9 +112,10 @@ impl Peers {
         let mut ordered: Vec<_> = nodes.iter().filter(|node| node.name != self.own_name).collect();
         // A node that already holds a CIDR keeps it against a newcomer that claims the same.
         ordered.sort_by_key(|node| {
-            let holds = self.installed.get(&node.name).is_some_and(|peer| {
-                overlap(&peer.pod_cidrs, &node.pod_cidrs).is_some()
-            });
+            let holds = self
+                .installed
+                .get(&node.name)
+                .is_some_and(|peer| overlap(&peer.pod_cidrs, &node.pod_cidrs).is_some());
             (!holds, &node.name)
         });
         for node in ordered {

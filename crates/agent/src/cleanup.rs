@@ -1,0 +1,133 @@
+//! Removes from a node everything that an agent made there.
+//!
+//! Finds it from the things themselves: ports and bridges in the database, links by their mark,
+//! routes by their protocol, tables of ours in nftables. Goes on past failures and lists them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use host::link::{self, LinkKind};
+use host::netfilter::DropChains;
+use host::netlink::Rtnl;
+use host::route::{self, RouteFilter};
+use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
+
+use crate::netdev;
+use crate::nodes::chain;
+use crate::options::Options;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where host-local keeps the leases of our network.
+const LEASES: &str = "/var/lib/cni/networks/antrea";
+/// The CNI configuration that kubelet reads.
+const CONFLIST: &str = "/etc/cni/net.d/10-antrea.conflist";
+
+/// Failures so far.
+#[derive(Default)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn note<T, E: std::fmt::Display>(&mut self, what: &str, outcome: Result<T, E>) -> Option<T> {
+        match outcome {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.0.push(format!("{what}: {error:#}"));
+                None
+            }
+        }
+    }
+}
+
+/// Removes everything; fails at the end with a list of what could not be removed.
+pub async fn run(options: &Options) -> Result<()> {
+    let mut failures = Failures::default();
+    let rtnl = Rtnl::open()?;
+    let pods = pod_links(options, &rtnl, &mut failures).await;
+    remove_bridges(options, &rtnl, &mut failures).await;
+    for name in pods {
+        remove_link(&rtnl, &name, &mut failures);
+    }
+    remove_link(&rtnl, netdev::NULL_BRIDGE, &mut failures);
+    remove_routes(&rtnl, &mut failures);
+    failures.note("nftables", host::nft::delete_table().await.map_err(|e| chain(&e)));
+    if let Some(drops) = failures.note("netfilter", DropChains::open()) {
+        failures.note("drop chains", drops.delete_all().map_err(|e| chain(&e)));
+    }
+    for family in [host::iptables_forward::Family::Ipv4, host::iptables_forward::Family::Ipv6] {
+        let outcome = host::iptables_forward::disallow(family, &options.config.host_gateway).await;
+        failures.note("iptables FORWARD", outcome.map_err(|e| chain(&e)));
+    }
+    for path in [Path::new(LEASES), &options.state_dir, Path::new(CONFLIST)] {
+        failures.note("files", remove_path(path));
+    }
+    if failures.0.is_empty() {
+        tracing::info!("nothing of the agent is left on this node");
+        return Ok(());
+    }
+    bail!("could not remove everything: {}", failures.0.join("; "))
+}
+
+/// Names of the host's ends of Pod links: ports in the database, and links marked as ours.
+async fn pod_links(options: &Options, rtnl: &Rtnl, failures: &mut Failures) -> Vec<String> {
+    let session =
+        OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
+    let connected = session.wait_connected(PATIENCE).await;
+    let mut names = Vec::new();
+    if failures.note("Open vSwitch", connected.map_err(|e| chain(&e))).is_some() {
+        let rows = session.rows();
+        names.extend(rows.ports_of(&options.config.ovs_bridge).filter_map(|view| {
+            let kind = view.port.external_ids.get("antrea-type")?;
+            (kind == "container").then(|| view.port.name.clone())
+        }));
+    }
+    let marked = link::list(rtnl).map_err(|e| chain(&e));
+    for found in failures.note("links", marked).unwrap_or_default() {
+        let ours = found.kind == LinkKind::Veth && crate::cni::is_ours(found.alias.as_deref());
+        if ours && !names.contains(&found.name) {
+            names.push(found.name);
+        }
+    }
+    names
+}
+
+async fn remove_bridges(options: &Options, rtnl: &Rtnl, failures: &mut Failures) {
+    let session =
+        OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
+    if session.wait_connected(PATIENCE).await.is_err() {
+        return; // Reported when the ports were read.
+    }
+    let uplink = session.bridge_external_ids(netdev::BRIDGE).get("antrea-uplink").cloned();
+    let removed = session.del_bridge(&options.config.ovs_bridge).await;
+    failures.note("bridge", removed.map_err(|e| chain(&e)));
+    if let Some(uplink) = uplink {
+        failures.note("uplink", netdev::undo(&session, rtnl, &uplink).await);
+    }
+}
+
+fn remove_link(rtnl: &Rtnl, name: &str, failures: &mut Failures) {
+    let outcome = match link::find_by_name(rtnl, name) {
+        Ok(Some(found)) => link::delete(rtnl, found.index),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    failures.note(name, outcome.map_err(|e| chain(&e)));
+}
+
+fn remove_routes(rtnl: &Rtnl, failures: &mut Failures) {
+    let routes = route::list(rtnl, RouteFilter::OURS).map_err(|e| chain(&e));
+    for stale in failures.note("routes", routes).unwrap_or_default() {
+        failures.note("route", route::delete(rtnl, &stale).map_err(|e| chain(&e)));
+    }
+}
+
+fn remove_path(path: &Path) -> std::io::Result<()> {
+    let outcome = match path.is_dir() {
+        true => std::fs::remove_dir_all(path),
+        false => std::fs::remove_file(path),
+    };
+    match outcome {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,213 @@
+//! The node's side of the bridge: `br-int` with the gateway and the tunnel port.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use antrea_config::AgentConfig;
+use anyhow::{Context, Result};
+use host::address;
+use host::link::{self, IfIndex, MacAddr};
+use host::netlink::Rtnl;
+use host::sysctl::{Family, Sysctl};
+use ipnet::IpNet;
+use openflow::OfPort;
+use pipeline::LAYOUT_VERSION;
+use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
+
+use crate::datapath::Datapath;
+use crate::peers::first_host;
+
+/// Name of the tunnel port.
+pub const TUNNEL: &str = "antrea-tun0";
+/// OpenFlow port asked for the tunnel.
+pub const TUNNEL_PORT: OfPort = OfPort(1);
+/// OpenFlow port asked for the gateway.
+pub const GATEWAY_PORT: OfPort = OfPort(2);
+/// Key of the layout version in the bridge's external_ids.
+pub const LAYOUT_KEY: &str = "antrea-layout";
+const PORT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The gateway as it is now.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// Its link.
+    pub index: IfIndex,
+    /// Its MAC.
+    pub mac: MacAddr,
+    /// Its port.
+    pub ofport: OfPort,
+    /// Its addresses with the length of the Pod CIDR.
+    pub addresses: Vec<IpNet>,
+}
+
+/// Whether the flows on the bridge are of this program's table layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutFound {
+    /// The bridge is new, or of this layout.
+    Same,
+    /// Another layout: the first sync has to replace everything at once.
+    Other,
+}
+
+/// Makes the bridge. `fail_mode=secure` is there before the first port.
+pub async fn ensure_bridge(
+    ovsdb: &OvsdbSession,
+    config: &AgentConfig,
+    datapath: Datapath,
+) -> Result<LayoutFound> {
+    let name = &config.ovs_bridge;
+    let version = LAYOUT_VERSION.to_string();
+    let existed = ovsdb.rows().bridge(name).is_some();
+    let found = ovsdb.bridge_external_ids(name).get(LAYOUT_KEY).cloned();
+    ovsdb
+        .ensure_bridge(BridgeSpec::secure(name, datapath.as_str()))
+        .await
+        .with_context(|| format!("make bridge {name}"))?;
+    ovsdb
+        .set_table_names(name, pipeline::tables())
+        .await
+        .with_context(|| format!("name the tables of {name}"))?;
+    if existed && found.as_ref() != Some(&version) {
+        return Ok(LayoutFound::Other);
+    }
+    record_layout(ovsdb, name).await?;
+    Ok(LayoutFound::Same)
+}
+
+/// Notes this program's layout; to be called once the flows of that layout are in.
+pub async fn record_layout(ovsdb: &OvsdbSession, bridge: &str) -> Result<()> {
+    let version = LAYOUT_VERSION.to_string();
+    ovsdb
+        .set_bridge_external_ids(bridge, &[(LAYOUT_KEY, &version)])
+        .await
+        .context("note the table layout")
+}
+
+/// Makes the tunnel port and returns its OpenFlow number.
+pub async fn ensure_tunnel(ovsdb: &OvsdbSession, config: &AgentConfig) -> Result<OfPort> {
+    let checksum = if config.tunnel_csum { "true" } else { "false" };
+    let mut spec = PortSpec::new(&config.ovs_bridge, TUNNEL)
+        .interface_type(config.tunnel_type.as_str())
+        .ofport_request(TUNNEL_PORT)
+        .external_id("antrea-type", "tunnel")
+        .option("remote_ip", "flow")
+        .option("key", "flow")
+        .option("csum", checksum);
+    if let Some(port) = config.tunnel_port {
+        spec = spec.option("dst_port", &port.to_string());
+    }
+    ovsdb.add_port(spec).await.context("add the tunnel port")?;
+    ovsdb.wait_ofport(TUNNEL, PORT_DEADLINE).await.context("add the tunnel port")
+}
+
+/// Makes the gateway interface, with the first address of each Pod CIDR.
+pub async fn ensure_gateway(
+    ovsdb: &OvsdbSession,
+    rtnl: &Rtnl,
+    config: &AgentConfig,
+    pod_cidrs: &[IpNet],
+    mtu: u32,
+) -> Result<Gateway> {
+    let name = config.host_gateway.clone();
+    // The MAC in the database stays: Pods have it in their neighbour tables.
+    let known = ovsdb.rows().interface(&name).and_then(|(_, row)| row.mac.clone());
+    let mac = match known.and_then(|text| text.parse::<openflow::MacAddr>().ok()) {
+        Some(mac) => mac,
+        None => openflow::MacAddr(MacAddr::random().context("choose a MAC for the gateway")?.0),
+    };
+    let mut spec = PortSpec::new(&config.ovs_bridge, &name)
+        .interface_type("internal")
+        .ofport_request(GATEWAY_PORT)
+        .external_id("antrea-type", "gateway");
+    spec.mac = Some(mac);
+    spec.mtu_request = Some(mtu);
+    ovsdb.add_port(spec).await.context("add the gateway port")?;
+    let ofport = ovsdb.wait_ofport(&name, PORT_DEADLINE).await.context("add the gateway port")?;
+
+    let addresses: Vec<IpNet> = pod_cidrs.iter().map(gateway_address).collect();
+    let wanted = addresses.clone();
+    let index = rtnl
+        .call(move |rtnl| configure(rtnl, &name, openflow_to_host(mac), mtu, &wanted))
+        .await??;
+    Ok(Gateway { index, mac: openflow_to_host(mac), ofport, addresses })
+}
+
+fn configure(
+    rtnl: &Rtnl,
+    name: &str,
+    mac: MacAddr,
+    mtu: u32,
+    addresses: &[IpNet],
+) -> Result<IfIndex> {
+    let gateway = link::wait_for(rtnl, name, PORT_DEADLINE, |_| true)?;
+    if gateway.mac != Some(mac) {
+        link::set_mac(rtnl, gateway.index, mac).context("set the gateway's MAC")?;
+    }
+    if gateway.mtu != mtu {
+        link::set_mtu(rtnl, gateway.index, mtu).context("set the gateway's MTU")?;
+    }
+    sysctls(name, addresses)?;
+    if !gateway.up {
+        link::set_up(rtnl, gateway.index).context("bring the gateway up")?;
+    }
+    address::set(rtnl, gateway.index, addresses).context("set the gateway's addresses")?;
+    Ok(gateway.index)
+}
+
+/// What the kernel has to do for Pods: forward, and not listen to Pods that pretend to be routers.
+fn sysctls(gateway: &str, addresses: &[IpNet]) -> Result<()> {
+    let has_ipv4 = addresses.iter().any(|net| net.addr().is_ipv4());
+    let has_ipv6 = addresses.iter().any(|net| net.addr().is_ipv6());
+    if has_ipv4 {
+        Sysctl::new("net.ipv4.ip_forward").set("1").context("forward IPv4")?;
+        Sysctl::conf(Family::Ipv4, gateway, "arp_announce").set("1")?;
+    }
+    if has_ipv6 {
+        keep_router_advertisements();
+        Sysctl::conf(Family::Ipv6, gateway, "accept_ra").set("0")?;
+        Sysctl::new("net.ipv6.conf.all.forwarding").set("1").context("forward IPv6")?;
+    } else if let Err(error) = Sysctl::conf(Family::Ipv6, gateway, "accept_ra").set("0") {
+        tracing::debug!(%error, "IPv6 is off in this kernel");
+    }
+    Ok(())
+}
+
+/// A forwarding kernel takes router advertisements only where accept_ra is 2: interfaces that live
+/// by them must not lose their default route.
+fn keep_router_advertisements() {
+    let Ok(interfaces) = std::fs::read_dir("/proc/sys/net/ipv6/conf") else { return };
+    for interface in interfaces.flatten() {
+        let name = interface.file_name().to_string_lossy().into_owned();
+        let accept = Sysctl::conf(Family::Ipv6, &name, "accept_ra");
+        if matches!(accept.get_number(), Ok(1))
+            && let Err(error) = accept.set("2")
+        {
+            tracing::debug!(%error, interface = name, "accept_ra stays 1");
+        }
+    }
+}
+
+/// The gateway's address in a Pod CIDR: the first host address, with the CIDR's length.
+pub fn gateway_address(cidr: &IpNet) -> IpNet {
+    let first: IpAddr = first_host(cidr);
+    IpNet::new(first, cidr.prefix_len()).expect("the length is the CIDR's own, of the same family")
+}
+
+/// The same six bytes, as the other crate's type.
+pub fn openflow_to_host(mac: openflow::MacAddr) -> MacAddr {
+    MacAddr(mac.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_has_the_first_host_address() {
+        for (cidr, want) in
+            [("10.77.1.0/24", "10.77.1.1/24"), ("fd00:77:1::/64", "fd00:77:1::1/64")]
+        {
+            assert_eq!(gateway_address(&cidr.parse().unwrap()).to_string(), want);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Metrics of the agent, under the names that dashboards know.
+
+use std::sync::Arc;
+
+use openflow::TableId;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntGauge, IntGaugeVec, Opts};
+use switch::bridge::BridgeState;
+use tokio::sync::watch;
+
+use crate::cni::PodRecord;
+
+/// The registry and what its collectors read.
+pub struct Registry {
+    registry: prometheus::Registry,
+}
+
+impl Registry {
+    /// Metrics of the Pod interfaces.
+    pub fn new(interfaces: watch::Receiver<Arc<Vec<PodRecord>>>) -> Self {
+        let registry = prometheus::Registry::new();
+        let pods = gauge("antrea_agent_local_pod_count", "Pods on this Node.");
+        let collector = Pods { interfaces, pods };
+        registry.register(Box::new(collector)).expect("the registry is empty");
+        Self { registry }
+    }
+
+    /// Adds the metrics of the bridge.
+    pub fn follow(&self, state: watch::Receiver<Arc<BridgeState>>) {
+        let per_table = IntGaugeVec::new(
+            Opts::new("antrea_agent_ovs_flow_count", "Flows in each table."),
+            &["table_id", "table_name"],
+        )
+        .expect("name and labels are valid");
+        let total = gauge("antrea_agent_ovs_total_flow_count", "Flows on the bridge.");
+        let collector = Flows { state, per_table, total };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
+    }
+
+    /// What `/metrics` serves.
+    pub fn prometheus(&self) -> prometheus::Registry {
+        self.registry.clone()
+    }
+}
+
+fn gauge(name: &str, help: &str) -> IntGauge {
+    IntGauge::new(name, help).expect("the name is valid")
+}
+
+/// Saturating, as metrics are signed.
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Read when asked, so that nothing is kept up to date for nobody.
+struct Pods {
+    interfaces: watch::Receiver<Arc<Vec<PodRecord>>>,
+    pods: IntGauge,
+}
+
+impl Collector for Pods {
+    fn desc(&self) -> Vec<&Desc> {
+        self.pods.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.pods.set(signed(self.interfaces.borrow().len()));
+        self.pods.collect()
+    }
+}
+
+struct Flows {
+    state: watch::Receiver<Arc<BridgeState>>,
+    per_table: IntGaugeVec,
+    total: IntGauge,
+}
+
+impl Collector for Flows {
+    fn desc(&self) -> Vec<&Desc> {
+        [self.per_table.desc(), self.total.desc()].concat()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let state = self.state.borrow().clone();
+        self.per_table.reset();
+        let mut total = 0;
+        for (table, count) in tables(&state) {
+            let name = pipeline::fields::table_name(table);
+            self.per_table.with_label_values(&[&table.0.to_string(), &name]).set(signed(count));
+            total += count;
+        }
+        self.total.set(signed(total));
+        [self.per_table.collect(), self.total.collect()].concat()
+    }
+}
+
+/// Tables that hold flows, with their number.
+pub fn tables(state: &BridgeState) -> impl Iterator<Item = (TableId, usize)> + '_ {
+    state.flows.iter().map(|(table, count)| (*table, usize::try_from(*count).unwrap_or(usize::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_dashboards() {
+        let (_interfaces_tx, interfaces) = watch::channel(Arc::default());
+        let (_state_tx, state) = watch::channel(Arc::default());
+        let registry = Registry::new(interfaces);
+        registry.follow(state);
+        let families = registry.prometheus().gather();
+        let names: Vec<_> = families.iter().map(|family| family.name().to_owned()).collect();
+        assert_eq!(names, ["antrea_agent_local_pod_count", "antrea_agent_ovs_total_flow_count"]);
+    }
+}

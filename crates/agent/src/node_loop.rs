@@ -1,0 +1,177 @@
+//! Follows the list of nodes: flows, routes, neighbours and firewall sets for each peer.
+//!
+//! Takes the whole list each time and is run again every minute, so that whatever somebody changed
+//! in the kernel is put back.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use host::link::MacAddr;
+use host::neighbour;
+use host::netlink::Rtnl;
+use host::nft::node::{Masquerade, NodeRules};
+use ipnet::IpNet;
+use pipeline::fields::VIRTUAL_MAC;
+use pipeline::{Category, NodeConfig, PeerNode};
+use switch::bridge::{Bridge, Owner};
+use switch::unixctl::UnixCtl;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::forwarding;
+use crate::gateway::{Gateway, openflow_to_host};
+use crate::netdev;
+use crate::nodes::NodeList;
+use crate::peers::{Op, Peer, Peers};
+
+const RESYNC: Duration = Duration::from_secs(60);
+/// Owner of what this loop sets on the bridge.
+pub const OWNER: Owner = Owner(Category::PodConnectivity.number());
+
+/// What the loop works with.
+pub struct NodeLoop {
+    /// Who is a peer.
+    pub peers: Peers,
+    /// Where flows go.
+    pub bridge: Bridge,
+    /// This node, as the pipeline sees it.
+    pub node: NodeConfig,
+    /// The kernel of this node.
+    pub rtnl: Rtnl,
+    /// The gateway.
+    pub gateway: Gateway,
+    /// The gateway's name.
+    pub gateway_name: String,
+    /// UDP port of the tunnel.
+    pub tunnel_port: Option<u16>,
+    /// How Pods reach the outside.
+    pub masquerade: Masquerade,
+    /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
+    pub tunnel_neighbours: Option<PathBuf>,
+}
+
+impl NodeLoop {
+    /// Takes one list: flows first, so that no route leads where nothing forwards.
+    pub async fn take(&mut self, nodes: &NodeList) {
+        let Some(nodes) = nodes else { return };
+        for op in self.peers.step(nodes) {
+            match op {
+                Op::Set(peer) => {
+                    tracing::info!(peer = peer.name, transport = %peer.transport, "peer node");
+                    let flows = pipeline::connectivity::peer_flows(&self.node, &as_node(&peer));
+                    self.bridge.set(OWNER, &key(&peer), flows);
+                }
+                Op::Remove(peer) => {
+                    tracing::info!(peer = peer.name, "peer node gone");
+                    self.bridge.remove(OWNER, &key(&peer));
+                }
+                Op::Skip { name, reason } => tracing::warn!(node = name, "not used: {reason}"),
+            }
+        }
+        self.resync().await;
+    }
+
+    /// Brings the kernel to what the peers in force need.
+    pub async fn resync(&self) {
+        let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+        if let Err(error) = self.sync_kernel(&peers).await {
+            tracing::error!("routes to other nodes: {error:#}");
+        }
+        if let Err(error) = self.sync_firewall(&peers).await {
+            tracing::error!("firewall: {error:#}");
+        }
+        if let Some(run_dir) = &self.tunnel_neighbours
+            && let Err(error) = self.teach_tunnel_neighbours(run_dir, &peers).await
+        {
+            tracing::warn!("tunnel neighbours: {error:#}");
+        }
+    }
+
+    /// Runs until cancelled.
+    pub async fn run(mut self, mut nodes_rx: watch::Receiver<NodeList>, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(RESYNC);
+        tick.tick().await;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = nodes_rx.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let nodes = nodes_rx.borrow_and_update().clone();
+                    self.take(&nodes).await;
+                }
+                _ = tick.tick() => self.resync().await,
+            }
+        }
+    }
+
+    async fn sync_kernel(&self, peers: &[Peer]) -> Result<()> {
+        let (peers, index) = (peers.to_vec(), self.gateway.index);
+        let virtual_mac = openflow_to_host(VIRTUAL_MAC);
+        let changes = self
+            .rtnl
+            .call(move |rtnl| forwarding::sync(rtnl, &peers, index, virtual_mac))
+            .await??;
+        if !changes.is_empty() {
+            tracing::debug!(?changes, "kernel routes brought up to date");
+        }
+        Ok(())
+    }
+
+    async fn sync_firewall(&self, peers: &[Peer]) -> Result<()> {
+        let local: Vec<IpNet> = self.node.pod_cidrs.clone();
+        let all = local.iter().chain(peers.iter().flat_map(|peer| &peer.pod_cidrs));
+        let rules = NodeRules {
+            gateway: self.gateway_name.clone(),
+            cluster_pod_cidrs: all.copied().collect(),
+            local_pod_cidrs: local,
+            tunnel_port: self.tunnel_port,
+            masquerade: self.masquerade,
+        };
+        host::nft::apply(&[rules.feature()]).await.context("replace table inet antrea")
+    }
+
+    /// The first packet to a tunnel peer whose MAC OVS does not know is lost: find the MACs by the
+    /// kernel, which asks for them, and tell OVS.
+    async fn teach_tunnel_neighbours(
+        &self,
+        run_dir: &std::path::Path,
+        peers: &[Peer],
+    ) -> Result<()> {
+        let wanted: Arc<[IpAddr]> = peers.iter().map(|peer| peer.transport).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let ctl = UnixCtl::find(run_dir)?;
+        let asked = wanted.clone();
+        let found: Vec<(IpAddr, MacAddr)> = self
+            .rtnl
+            .call(move |rtnl| -> Result<_> {
+                let bridge = host::link::get_by_name(rtnl, netdev::BRIDGE)?;
+                Ok(neighbour::resolve(rtnl, bridge.index, &asked, Duration::from_secs(2))?)
+            })
+            .await??;
+        for (ip, mac) in found {
+            ctl.tnl_arp_set(netdev::BRIDGE, ip, openflow::MacAddr(mac.0)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn key(peer: &Peer) -> String {
+    format!("peer/{}", peer.name)
+}
+
+fn as_node(peer: &Peer) -> PeerNode {
+    PeerNode {
+        name: peer.name.clone(),
+        pod_cidrs: peer.pod_cidrs.clone(),
+        gateway_ips: peer.gateways().collect(),
+        node_ip: peer.transport,
+        other_ips: Vec::new(),
+    }
+}

@@ -1,0 +1,470 @@
+//! Brings the agent up in order, then keeps it running until a signal.
+//!
+//! Order: open vSwitch database, own node, datapath, bridge, gateway, then the reconciler, the CNI
+//! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
+//! already right, so nothing that forwards is interrupted.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics};
+use anyhow::{Context, Result, bail};
+use host::netlink::Rtnl;
+use host::nft::node::Masquerade;
+use host::uplink::{self, Transport, Uplink};
+use kube_io::Client;
+use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
+use switch::bridge::{Bridge, BridgeConfig, Owner, SyncMode};
+use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cni::{self, Readiness};
+use crate::datapath::{self, Datapath, Facts};
+use crate::gateway::{self, Gateway, LayoutFound};
+use crate::info::{InfoLoop, NetworkFacts};
+use crate::mtu::{self, Encryption};
+use crate::node_loop::{self, NodeLoop};
+use crate::nodes::{self, ClusterNode, NodeList};
+use crate::options::{NodeListSource, Options};
+use crate::peers::Peers;
+use crate::{api_nodes, metrics, netdev};
+
+/// Owner of the flows that belong to no feature.
+const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
+const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
+/// Features have this long to say what they want before the rest is removed.
+const SYNC_DEADLINE: Duration = Duration::from_secs(300);
+
+/// What the node's network is, once known.
+struct NodeNetwork {
+    datapath: Datapath,
+    uplink: Uplink,
+    transport: IpAddr,
+    pod_mtu: u32,
+    gateway: Gateway,
+    node: NodeConfig,
+    layout: LayoutFound,
+}
+
+/// Runs the agent.
+pub async fn run(options: Options, stop: CancellationToken) -> Result<()> {
+    tracing::info!(
+        version = antrea_runtime::VERSION,
+        node = options.node_name,
+        "antrea-agent starts"
+    );
+    for dir in [&options.state_dir, &options.run_dir] {
+        std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    }
+    let options = Arc::new(options);
+    let mut tasks = JoinSet::new();
+    let ovsdb = OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
+    let api = connect_api(&options).await?;
+    let api_up = Arc::new(AtomicBool::new(options.source != NodeListSource::Api));
+    let (nodes_tx, nodes_rx) = watch::channel(None);
+    follow_nodes(&options, api.clone(), nodes_tx, &api_up, &stop, &mut tasks);
+
+    // The CNI server listens from the start: until the node is ready it says what it waits for.
+    let (ready_tx, ready_rx) = watch::channel(Readiness::WaitingFor("Open vSwitch"));
+    let server = cni::Server::new(cni_config(&options), ready_rx);
+    let interfaces = server.interfaces();
+    let restored = server.restored();
+    let cni_stop = stop.clone();
+    tasks.spawn(async move { server.run(cni_stop).await.context("CNI server") });
+
+    let checks = Checks::new();
+    let registry = metrics::Registry::new(interfaces.clone());
+    let health = serve_health(&options, &checks, &registry, &stop).await?;
+
+    let bring_up = bring_up(&options, &ovsdb, &nodes_rx, &ready_tx);
+    let network = tokio::select! {
+        () = stop.cancelled() => return finish(tasks).await,
+        network = bring_up => network?,
+    };
+
+    let bridge = start_bridge(&options, &network).await;
+    add_checks(&checks, &ovsdb, &bridge, restored.clone());
+    registry.follow(bridge.state());
+    bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
+    bridge.synced(FRAMEWORK);
+    bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));
+    let mut node_loop = mk_node_loop(&options, &network, &bridge)?;
+    let first_list = nodes_rx.borrow().clone();
+    node_loop.take(&first_list).await;
+
+    ready_tx.send_replace(Readiness::Ready(Arc::new(
+        cni_node(&options, &ovsdb, &bridge, &network).await?,
+    )));
+    tasks.spawn(settle(ovsdb.clone(), bridge.clone(), restored, options.clone(), stop.clone()));
+    tasks.spawn(quietly(node_loop.run(nodes_rx, stop.clone())));
+    if let Some(client) = api {
+        let facts = NetworkFacts {
+            transport_interface: network.uplink.name.clone(),
+            transport_mtu: network.uplink.mtu,
+            transport_ips: network.uplink.addresses.iter().map(|a| a.net.addr()).collect(),
+            pod_mtu: network.pod_mtu,
+            pod_cidrs: network.node.pod_cidrs.clone(),
+        };
+        let reporter = InfoLoop {
+            client,
+            options: options.clone(),
+            facts,
+            interfaces,
+            ovsdb: ovsdb.clone(),
+            bridge: bridge.state(),
+            api_up,
+            certificate: health.certificate_pem().to_owned(),
+        };
+        tasks.spawn(quietly(reporter.run(stop.clone())));
+    }
+    tracing::info!("antrea-agent is up");
+
+    tokio::select! {
+        () = stop.cancelled() => {}
+        ended = tasks.join_next() => {
+            if let Some(ended) = ended {
+                ended.context("a task of the agent panicked")??;
+                bail!("a task of the agent ended by itself");
+            }
+        }
+    }
+    stop.cancel();
+    finish(tasks).await
+}
+
+async fn quietly(work: impl Future<Output = ()>) -> Result<()> {
+    work.await;
+    Ok(())
+}
+
+/// Lets what runs come to its end; flows, ports and routes stay as they are.
+async fn finish(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+    tracing::info!("antrea-agent stops; the bridge goes on forwarding");
+    let mut first_error = None;
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended.context("a task of the agent panicked").flatten() {
+            tracing::error!("{error:#}");
+            first_error.get_or_insert(error);
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+async fn connect_api(options: &Options) -> Result<Option<Client>> {
+    if options.source != NodeListSource::Api {
+        return Ok(None);
+    }
+    let mut client_options = kube_io::ClientOptions::new("antrea-agent", antrea_runtime::VERSION);
+    client_options.server_override = options.config.kube_api_server_override.clone();
+    let client = Client::new(options.config.kubeconfig.as_deref(), &client_options)
+        .await
+        .context("connect to the Kubernetes API (or list the nodes with --cluster-file)")?;
+    Ok(Some(client))
+}
+
+fn follow_nodes(
+    options: &Options,
+    api: Option<Client>,
+    nodes_tx: watch::Sender<NodeList>,
+    api_up: &Arc<AtomicBool>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<Result<()>>,
+) {
+    let stop = stop.clone();
+    match (&options.source, api) {
+        (NodeListSource::File(path), _) => {
+            tasks.spawn(quietly(nodes::follow_file(path.clone(), nodes_tx, stop)));
+        }
+        (NodeListSource::Api, Some(client)) => {
+            let (state_dir, api_up) = (options.state_dir.clone(), api_up.clone());
+            tasks.spawn(quietly(api_nodes::follow(client, state_dir, nodes_tx, api_up, stop)));
+        }
+        (NodeListSource::Api, None) => {}
+    }
+}
+
+fn cni_config(options: &Options) -> cni::ServerConfig {
+    cni::ServerConfig::new(options.config.cni_socket.clone())
+}
+
+async fn serve_health(
+    options: &Options,
+    checks: &Checks,
+    registry: &metrics::Registry,
+    stop: &CancellationToken,
+) -> Result<HealthServer> {
+    let token = antrea_runtime::token::loopback_token(
+        &options.run_dir.join("apiserver/loopback-client-token"),
+    )
+    .context("write the local API token")?;
+    let metrics = options
+        .config
+        .enable_prometheus_metrics
+        .then(|| Metrics { registry: registry.prometheus(), token: Some(token) });
+    HealthServer::start(HealthConfig {
+        addr: SocketAddr::from(([0, 0, 0, 0], options.config.api_port)),
+        names: vec![options.node_name.clone()],
+        checks: checks.clone(),
+        metrics,
+        shutdown: stop.clone(),
+    })
+    .await
+    .with_context(|| format!("serve health endpoints on apiPort {}", options.config.api_port))
+}
+
+/// Everything that has to be there before the first flow.
+async fn bring_up(
+    options: &Options,
+    ovsdb: &OvsdbSession,
+    nodes_rx: &watch::Receiver<NodeList>,
+    ready_tx: &watch::Sender<Readiness>,
+) -> Result<NodeNetwork> {
+    let config = &options.config;
+    ovsdb.wait_connected(OVSDB_PATIENCE).await.with_context(|| {
+        format!(
+            "connect to ovsdb-server at {}; is Open vSwitch running on this node?",
+            config.ovs_run_dir.join("db.sock").display()
+        )
+    })?;
+    check_version(ovsdb)?;
+    ready_tx.send_replace(Readiness::WaitingFor("the Pod CIDR of this node"));
+    let own = own_node(nodes_rx.clone(), &options.node_name).await?;
+    ready_tx.send_replace(Readiness::WaitingFor("the bridge and the gateway"));
+
+    let rtnl = Rtnl::open().context("open netlink")?;
+    let facts = Facts {
+        kernel_module: kernel_module(ovsdb),
+        marked_uplink: ovsdb.external_ids().get(netdev::UPLINK_MARK).cloned(),
+    };
+    let datapath = datapath::choose(config.datapath_type, &facts)?;
+    let uplink = match (datapath, &facts.marked_uplink) {
+        (Datapath::Netdev, Some(name)) => {
+            netdev::ensure_null_bridge(&rtnl)?;
+            netdev::prepare(ovsdb, &rtnl, name).await?
+        }
+        _ => find_transport(options, &rtnl, &own)?,
+    };
+    let (ipv4, ipv6) = uplink.primary();
+    let Some(transport) = own
+        .addresses
+        .iter()
+        .copied()
+        .find(|ip| uplink.addresses.iter().any(|a| a.net.addr() == *ip))
+        .or(ipv4.or(ipv6).map(|net| net.addr()))
+    else {
+        bail!("transport interface {} has no address", uplink.name);
+    };
+    let overhead = mtu::overhead(Some(config.tunnel_type), Encryption::None, transport);
+    let pod_mtu = mtu::pod_mtu(config.default_mtu, uplink.mtu, overhead);
+    tracing::info!(
+        datapath = datapath.as_str(),
+        interface = uplink.name,
+        %transport,
+        pod_mtu,
+        "transport interface found"
+    );
+
+    let layout = gateway::ensure_bridge(ovsdb, config, datapath).await?;
+    let tunnel = gateway::ensure_tunnel(ovsdb, config).await?;
+    let gateway = gateway::ensure_gateway(ovsdb, &rtnl, config, &own.pod_cidrs, pod_mtu).await?;
+    let families = Families::of(&own.pod_cidrs).context("the node has no Pod CIDR")?;
+    let mut node_ips: Vec<IpAddr> = uplink.addresses.iter().map(|a| a.net.addr()).collect();
+    node_ips.extend(
+        own.addresses.iter().filter(|ip| !node_ips.contains(ip)).copied().collect::<Vec<_>>(),
+    );
+    let node = NodeConfig {
+        families,
+        gateway: pipeline::Gateway {
+            ofport: gateway.ofport,
+            mac: openflow::MacAddr(gateway.mac.0),
+            ips: gateway.addresses.iter().map(ipnet::IpNet::addr).collect(),
+        },
+        tunnel: Some(Tunnel {
+            ofport: tunnel,
+            kind: tunnel_kind(config.tunnel_type),
+            port: config.effective_tunnel_port().unwrap_or(0),
+        }),
+        pod_cidrs: own.pod_cidrs.clone(),
+        node_ips,
+    };
+    for family in [host::iptables_forward::Family::Ipv4, host::iptables_forward::Family::Ipv6] {
+        if let Err(error) = host::iptables_forward::allow(family, &config.host_gateway).await {
+            tracing::warn!("iptables FORWARD: {}", nodes::chain(&error));
+        }
+    }
+    Ok(NodeNetwork { datapath, uplink, transport, pod_mtu, gateway, node, layout })
+}
+
+fn check_version(ovsdb: &OvsdbSession) -> Result<()> {
+    let rows = ovsdb.rows();
+    let version = rows.root().and_then(|(_, row)| row.ovs_version.clone());
+    // A vswitchd that has not written its version yet is judged when it has.
+    let Some(version) = version else { return Ok(()) };
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if found < (3, 1) {
+        bail!("Open vSwitch {version} is too old: 3.1 or later is needed");
+    }
+    Ok(())
+}
+
+/// ovs-vswitchd offers `system` also where the module is missing; the kernel knows.
+fn kernel_module(ovsdb: &OvsdbSession) -> bool {
+    let rows = ovsdb.rows();
+    let offered = rows
+        .root()
+        .is_some_and(|(_, row)| row.datapath_types.iter().any(|offered| offered == "system"));
+    offered && Path::new("/sys/module/openvswitch").exists()
+}
+
+/// Waits until the list of nodes has this one with a Pod CIDR.
+async fn own_node(mut nodes_rx: watch::Receiver<NodeList>, name: &str) -> Result<ClusterNode> {
+    let mut said = false;
+    loop {
+        let own = nodes_rx
+            .borrow_and_update()
+            .as_ref()
+            .and_then(|nodes| nodes.iter().find(|node| node.name == name).cloned());
+        match own {
+            Some(own) if !own.pod_cidrs.is_empty() => return Ok(own),
+            own => {
+                if !said && nodes_rx.borrow().is_some() {
+                    said = true;
+                    let lacks = if own.is_some() { "has no Pod CIDR" } else { "is not known" };
+                    tracing::warn!("node {name} {lacks} yet; is Node IPAM enabled somewhere?");
+                }
+                nodes_rx.changed().await.context("the list of nodes ended")?;
+            }
+        }
+    }
+}
+
+fn find_transport(options: &Options, rtnl: &Rtnl, own: &ClusterNode) -> Result<Uplink> {
+    let config = &options.config;
+    let by = if let Some(name) = &config.transport_interface {
+        Transport::Name(name.clone())
+    } else if !config.transport_interface_cidrs.is_empty() {
+        Transport::Cidrs(config.transport_interface_cidrs.clone())
+    } else {
+        Transport::NodeIps(own.addresses.clone())
+    };
+    uplink::find(rtnl, &by).context("find the transport interface (transportInterface names it)")
+}
+
+fn tunnel_kind(kind: antrea_config::TunnelType) -> TunnelKind {
+    match kind {
+        antrea_config::TunnelType::Geneve => TunnelKind::Geneve,
+        antrea_config::TunnelType::Vxlan => TunnelKind::Vxlan,
+        antrea_config::TunnelType::Gre => TunnelKind::Gre,
+        antrea_config::TunnelType::Stt => TunnelKind::Stt,
+    }
+}
+
+async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
+    let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
+    let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
+    config.sync_deadline = SYNC_DEADLINE;
+    config.owners = vec![FRAMEWORK, node_loop::OWNER];
+    if network.layout == LayoutFound::Other {
+        tracing::info!("the bridge has another table layout: it is replaced as a whole");
+        config.sync_mode = SyncMode::ReplaceLayout;
+    }
+    Bridge::start(config)
+}
+
+fn mk_node_loop(options: &Options, network: &NodeNetwork, bridge: &Bridge) -> Result<NodeLoop> {
+    let masquerade = if options.config.no_snat { Masquerade::Off } else { Masquerade::On };
+    Ok(NodeLoop {
+        peers: Peers::new(&options.node_name, network.transport),
+        bridge: bridge.clone(),
+        node: network.node.clone(),
+        rtnl: Rtnl::open().context("open netlink")?,
+        gateway: network.gateway.clone(),
+        gateway_name: options.config.host_gateway.clone(),
+        tunnel_port: options.config.effective_tunnel_port(),
+        masquerade,
+        tunnel_neighbours: (network.datapath == Datapath::Netdev)
+            .then(|| options.config.ovs_run_dir.clone()),
+    })
+}
+
+/// Once what was there before is taken over, the rest of the switch may be cleaned; and once the
+/// flows are in, the layout is noted.
+async fn settle(
+    ovsdb: OvsdbSession,
+    bridge: Bridge,
+    mut restored: watch::Receiver<bool>,
+    options: Arc<Options>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let settled = async {
+        if restored.wait_for(|restored| *restored).await.is_err() {
+            return Ok(());
+        }
+        bridge.synced(node_loop::OWNER);
+        if let Err(error) = bridge.barrier().await {
+            tracing::error!("first sync: {}", nodes::chain(&error));
+            return Ok(());
+        }
+        tracing::info!("flows are in");
+        gateway::record_layout(&ovsdb, &options.config.ovs_bridge).await
+    };
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        outcome = settled => outcome?,
+    }
+    stop.cancelled().await;
+    Ok(())
+}
+
+fn add_checks(
+    checks: &Checks,
+    ovsdb: &OvsdbSession,
+    bridge: &Bridge,
+    restored: watch::Receiver<bool>,
+) {
+    let connected = ovsdb.connected();
+    checks.add_ready("ovsdb", move || {
+        if *connected.borrow() { Ok(()) } else { Err("no connection to ovsdb-server".into()) }
+    });
+    let state = bridge.state();
+    checks.add_ready("openflow", move || {
+        if state.borrow().connected { Ok(()) } else { Err("no OpenFlow connection".into()) }
+    });
+    checks.add_ready("pods", move || {
+        if *restored.borrow() { Ok(()) } else { Err("Pods are being taken over".into()) }
+    });
+}
+
+async fn cni_node(
+    options: &Options,
+    ovsdb: &OvsdbSession,
+    bridge: &Bridge,
+    network: &NodeNetwork,
+) -> Result<cni::Node> {
+    let pods = cni::NodeNetwork {
+        mtu: network.pod_mtu,
+        pod_cidrs: network.node.pod_cidrs.clone(),
+        gateways: network.node.gateway.ips.clone(),
+    };
+    cni::real::connect(
+        cni::real::RealConfig {
+            network: pods,
+            node: network.node.clone(),
+            bridge_name: options.config.ovs_bridge.clone(),
+            ovs_run_dir: options.config.ovs_run_dir.clone(),
+            host_proc: options.config.host_proc_path_prefix.clone(),
+            userspace: network.datapath == Datapath::Netdev,
+            tx_checksum_off: options.config.disable_tx_checksum_offload,
+        },
+        ovsdb.clone(),
+        bridge.clone(),
+    )
+    .await
+    .context("prepare the CNI server")
+}
