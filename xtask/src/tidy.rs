@@ -62,7 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("testkit", &[]),
-    ("xtask", &["antrea-config", "apis"]),
+    ("xtask", &["antrea-config", "apis", "pipeline"]),
 ];
 
 /// Crates that hold data or decisions: no socket, clock, task or lock.
