@@ -171,6 +171,15 @@ impl Default for Controller {
     }
 }
 
+impl Controller {
+    /// The length, if nothing else differs from a plain output to the controller; then that is
+    /// how it travels.
+    #[must_use]
+    pub fn plain(&self) -> Option<u16> {
+        (*self == Self { max_len: self.max_len, ..Self::default() }).then_some(self.max_len)
+    }
+}
+
 /// Searches another table and comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resubmit {

@@ -5,7 +5,7 @@
 //! compare equal.
 
 mod builders;
-mod check;
+pub(crate) mod check;
 
 use crate::error::CheckError;
 use crate::field::Field;
@@ -91,6 +91,8 @@ impl Match {
                     );
                 }
             }
+            // Without a tag there is no priority: so the switch gives it back.
+            Field::VlanTci if value == 0 && mask == 0xffff => self.put(field, 0, 0x1fff),
             _ => self.put(field, value, mask),
         }
     }

@@ -25,7 +25,5 @@ pub(crate) mod writer;
 
 /// Nicira's experimenter number.
 pub(crate) const NICIRA: u32 = 0x2320;
-/// The Open Networking Foundation's experimenter number.
-pub(crate) const ONF: u32 = 0x4f4e_4600;
 /// Netronome's, whose group property OVS uses for selection methods.
 pub(crate) const NETRONOME: u32 = 0x154d;

@@ -14,6 +14,10 @@ pub(super) fn normalize_one(action: Action) -> Action {
     match action {
         Action::Load { dst, value } => Action::load(dst, value),
         Action::Output(OfPort::CONTROLLER) => Action::OutputController { max_len: u16::MAX },
+        Action::Controller(controller) => match controller.plain() {
+            Some(max_len) => Action::OutputController { max_len },
+            None => Action::Controller(controller),
+        },
         Action::Note(mut bytes) => {
             while bytes.len() % 8 != 6 {
                 bytes.push(0);

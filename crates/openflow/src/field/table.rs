@@ -25,6 +25,8 @@ pub enum Format {
     TunFlags,
     /// Connection state.
     CtState,
+    /// Namespace and type of a packet.
+    PacketType,
 }
 
 /// What has to be matched before a field can be.
@@ -150,7 +152,7 @@ fields! {
     DpHash: "dp_hash" [] "NXM_NX_DP_HASH" [] NXM_NX 35 [] 32/4 masked Hex None;
     RecircId: "recirc_id" [] "NXM_NX_RECIRC_ID" [] NXM_NX 36 [] 32/4 exact Dec None;
     ConjId: "conj_id" [] "NXM_NX_CONJ_ID" [] NXM_NX 37 [] 32/4 exact Dec None;
-    PacketType: "packet_type" [] "OXM_OF_PACKET_TYPE" [] OXM_OF 44 [] 32/4 exact Hex None;
+    PacketType: "packet_type" [] "OXM_OF_PACKET_TYPE" [] OXM_OF 44 [] 32/4 exact PacketType None;
     InPort16: "in_port" [] "NXM_OF_IN_PORT" [] NXM_OF 0 [] 16/2 exact Port None;
     InPort: "in_port_oxm" [] "OXM_OF_IN_PORT" [] OXM_OF 0 [] 32/4 exact Port None;
     ActsetOutput: "actset_output" [] "OXM_OF_ACTSET_OUTPUT" [] OXM_OF 43 [] 32/4 exact Port None;
@@ -197,10 +199,10 @@ fields! {
     TunDst: "tun_dst" [] "NXM_NX_TUN_IPV4_DST" [] NXM_NX 32 [] 32/4 masked Ipv4 None;
     TunIpv6Src: "tun_ipv6_src" [] "NXM_NX_TUN_IPV6_SRC" [] NXM_NX 109 [] 128/16 masked Ipv6 None;
     TunIpv6Dst: "tun_ipv6_dst" [] "NXM_NX_TUN_IPV6_DST" [] NXM_NX 110 [] 128/16 masked Ipv6 None;
-    TunGbpId: "tun_gbp_id" [] "NXM_NX_TUN_GBP_ID" [] NXM_NX 38 [] 16/2 masked Dec None;
+    TunGbpId: "tun_gbp_id" [] "NXM_NX_TUN_GBP_ID" [] NXM_NX 38 [] 16/2 masked Hex None;
     TunGbpFlags: "tun_gbp_flags" [] "NXM_NX_TUN_GBP_FLAGS" [] NXM_NX 39 [] 8/1 masked Hex None;
     PktMark: "pkt_mark" [] "NXM_NX_PKT_MARK" [] NXM_NX 33 [] 32/4 masked Hex None;
-    CtState: "ct_state" [] "NXM_NX_CT_STATE" [] NXM_NX 105 [] 32/4 masked CtState None;
+    CtState: "ct_state" [] "NXM_NX_CT_STATE" [] NXM_NX 105 [] 8/4 masked CtState None;
     CtZone: "ct_zone" [] "NXM_NX_CT_ZONE" [] NXM_NX 106 [] 16/2 exact Hex None;
     CtMark: "ct_mark" [] "NXM_NX_CT_MARK" [] NXM_NX 107 [] 32/4 masked Hex None;
     CtLabel: "ct_label" [] "NXM_NX_CT_LABEL" [] NXM_NX 108 [] 128/16 masked Hex None;

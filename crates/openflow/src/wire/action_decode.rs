@@ -131,7 +131,8 @@ fn read_nicira(part: &mut Reader<'_>, depth: Depth) -> Result<Action, DecodeErro
             controller_id: part.u16()?,
             reason: PacketInReason::from_number(part.u8()?),
             ..Controller::default()
-        }),
+        })
+        .normalize(),
         21 => {
             let n = part.u16()?;
             part.skip(4)?;
@@ -158,7 +159,7 @@ fn read_nicira(part: &mut Reader<'_>, depth: Depth) -> Result<Action, DecodeErro
             Action::Conjunction { id: ConjId(part.u32()?), clause: clause + 1, n_clauses }
         }
         35 => Action::ct(ct::read(part, depth)?),
-        37 => Action::controller(read_controller(part)?),
+        37 => Action::controller(read_controller(part)?).normalize(),
         42 => {
             part.skip(6)?;
             Action::Clone(read_list(part, depth.deeper("clone")?)?)

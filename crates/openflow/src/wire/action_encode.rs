@@ -205,6 +205,10 @@ fn put_resubmit(out: &mut Out, resubmit: Resubmit) -> Result<(), EncodeError> {
 }
 
 fn put_controller(out: &mut Out, controller: &Controller) -> Result<(), EncodeError> {
+    if let Some(max_len) = controller.plain() {
+        put_output(out, OfPort::CONTROLLER, max_len);
+        return Ok(());
+    }
     let Controller { max_len, reason, controller_id, userdata, meter, pause } = controller;
     if userdata.is_empty() && meter.is_none() && !pause {
         let start = nicira(out, 20);

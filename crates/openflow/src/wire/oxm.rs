@@ -58,7 +58,8 @@ pub(crate) fn put_header(out: &mut Out, field: Field, masked: u8) {
 pub(crate) fn put(out: &mut Out, field: Field, to: Masked) {
     let info = field.info();
     let n = usize::from(info.bytes);
-    let masked = u8::from(to.mask != ones(info.bits));
+    // Eight of the 32 bits of a connection's state are known: OVS masks even all of them.
+    let masked = u8::from(to.mask != ones(info.bits) || field == Field::CtState);
     put_header(out, field, masked);
     out.number(to.value, n);
     if masked == 1 {
@@ -103,8 +104,6 @@ fn put_vlan(out: &mut Out, tci: Masked) -> Result<(), EncodeError> {
             put(out, Field::VlanPcp, Masked { value: tci.value >> 13, mask: 7 });
             Ok(())
         }
-        // A packet without a tag has no priority either: OVS matches all 16 bits for it.
-        7 if tci.mask == 0xffff && tci.value == 0 => Ok(()),
         7 => Err(EncodeError::Inexpressible {
             what: "VLAN priority",
             reason: "it needs a VLAN id or 0x1000",
@@ -213,10 +212,6 @@ pub(crate) fn read_fields(
             return Err(DecodeError::Duplicate(field.info().name));
         }
         matching.add_masked(field, masked.value, masked.mask);
-        if field == Field::VlanVid && masked.value == 0 && masked.mask == 0x1fff {
-            // No tag: no priority either, and OVS then matches all bits.
-            matching.set(Field::VlanTci, 0);
-        }
     }
     Ok(matching)
 }
