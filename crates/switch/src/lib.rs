@@ -6,6 +6,7 @@
 //!
 //! Not here: what the flows are (`pipeline`), links and addresses (`host`).
 
+pub mod bench;
 pub mod bridge;
 pub mod channel;
 pub mod fake;

@@ -55,11 +55,11 @@ pub struct UnixCtl {
 }
 
 /// Which conntrack entries to flush.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConntrackFilter {
     /// Those of this zone.
-    pub zone: Option<u16>,
-    /// The one with this tuple, in the syntax of `ovs-dpctl flush-conntrack`; needs all of its
+    pub zone: u16,
+    /// Of them the one with this tuple, in the syntax of `ovs-dpctl flush-conntrack`; needs all of its
     /// fields (`ct_nw_src=..,ct_nw_dst=..,ct_nw_proto=..,ct_tp_src=..,ct_tp_dst=..`) with 3.1.
     pub tuple: Option<String>,
 }
@@ -174,9 +174,8 @@ impl UnixCtl {
         datapath: &str,
         filter: &ConntrackFilter,
     ) -> Result<(), UnixCtlError> {
-        let zone = filter.zone.map(|zone| format!("zone={zone}"));
-        let mut args = vec![datapath];
-        args.extend(zone.as_deref());
+        let zone = format!("zone={}", filter.zone);
+        let mut args = vec![datapath, &zone];
         args.extend(filter.tuple.as_deref());
         self.call("dpctl/flush-conntrack", &args).await.map(drop)
     }

@@ -42,7 +42,7 @@ impl Counts {
     }
 
     pub(super) fn tables(&self) -> FlowCounts {
-        (0u8..)
+        (0..=u8::MAX)
             .zip(self.tables.iter())
             .filter(|(_, n)| **n > 0)
             .map(|(t, n)| (TableId(t), *n))

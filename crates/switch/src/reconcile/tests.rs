@@ -1,1 +1,752 @@
+//! The state machine against a switch of a few lines, step by step.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use openflow::message::{BundleFlags, ErrorCode, FlowModCommand, GroupMod, MeterMod};
+use openflow::{
+    Action, Cookie, Flow, FlowKey, Group, GroupId, Intent, Match, Message, Meter, MeterId, OfPort,
+    TableId,
+};
+
+use super::*;
+
+const A: Owner = Owner(1);
+const B: Owner = Owner(2);
+const BAD_GROUP: ErrorCode = ErrorCode::new(2, 9);
+
+/// A switch that keeps what it is told, and the reconciler in front of it.
+struct World {
+    state: State,
+    flows: BTreeMap<FlowKey, Flow>,
+    groups: BTreeMap<GroupId, Group>,
+    meters: BTreeMap<MeterId, Meter>,
+    /// Batches as they were sent: mode, and messages in words.
+    sent: Vec<(BatchMode, Vec<String>)>,
+    reports: Vec<Refusal>,
+    reached: Vec<(BarrierId, Vec<Refusal>)>,
+    /// Batches and dumps that were not answered yet.
+    waiting: Vec<Op>,
+}
+
+impl World {
+    fn new(mode: SyncMode) -> Self {
+        Self {
+            state: State::new(mode, 0xa17e),
+            flows: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            sent: Vec::new(),
+            reports: Vec::new(),
+            reached: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Connected, and everything read.
+    fn connected() -> Self {
+        let mut world = Self::new(SyncMode::Incremental);
+        world.step(Event::Register(A));
+        world.step(Event::Connected);
+        world.settle();
+        world
+    }
+
+    fn step(&mut self, event: Event) {
+        for op in self.state.step(event) {
+            match op {
+                Op::Report(refusal) => self.reports.push(refusal),
+                Op::BarrierDone(id, refusals) => self.reached.push((id, refusals)),
+                op => self.waiting.push(op),
+            }
+        }
+    }
+
+    fn set(&mut self, owner: Owner, key: &str, intents: Vec<Intent>) {
+        let key: Arc<str> = key.into();
+        let intents = EncodedIntents::new(owner, &key, intents);
+        self.step(Event::Set { owner, key, intents });
+    }
+
+    fn remove(&mut self, owner: Owner, key: &str) {
+        self.step(Event::Remove { owner, key: key.into() });
+    }
+
+    fn barrier(&mut self, id: u64) {
+        self.step(Event::Barrier { id: BarrierId(id), scope: None });
+    }
+
+    /// Answers one thing that was asked. Returns whether there was one.
+    fn answer(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        match self.waiting.remove(0) {
+            Op::Send(batch) => {
+                let outcome = self.take_batch(&batch);
+                self.step(Event::BatchDone(outcome));
+            }
+            Op::Dump(scope) => {
+                let dump = self.dump(scope);
+                self.step(Event::Dumped(dump));
+            }
+            Op::CountTables => {
+                let tables: BTreeSet<TableId> = self.flows.keys().map(|key| key.table).collect();
+                self.step(Event::TableCounts(tables.into_iter().collect()));
+            }
+            Op::Report(_) | Op::BarrierDone(..) => unreachable!("never put there"),
+        }
+        true
+    }
+
+    /// Flushes and answers until nothing more is asked.
+    fn settle(&mut self) {
+        self.step(Event::Flush);
+        for _ in 0..1000 {
+            if !self.answer() {
+                return;
+            }
+        }
+        panic!("does not settle: {:?}", self.sent);
+    }
+
+    fn dump(&self, scope: DumpScope) -> Dump {
+        let in_scope = |flow: &&Flow| match scope {
+            DumpScope::All => true,
+            DumpScope::Objects => false,
+            DumpScope::Table(table) => flow.table == table,
+        };
+        let flows = self.flows.values().filter(in_scope).cloned();
+        let objects = !matches!(scope, DumpScope::Table(_));
+        Dump {
+            scope,
+            flows: flows.map(|flow| EncodedFlow::new(flow).unwrap()).collect(),
+            groups: self.groups.values().filter(|_| objects).cloned().collect(),
+            meters: self.meters.values().filter(|_| objects).cloned().collect(),
+        }
+    }
+
+    /// What a switch does with a batch: a bundle is all or nothing and stops at its first error.
+    fn take_batch(&mut self, batch: &Batch) -> Outcome {
+        let messages: Vec<Message> =
+            batch.messages().map(|bytes| Message::decode(bytes).unwrap().1).collect();
+        assert_eq!(messages.len(), batch.n_messages);
+        self.sent.push((batch.mode, messages.iter().map(in_words).collect()));
+        let before = (self.flows.clone(), self.groups.clone());
+        let mut outcome = Outcome { committed: true, errors: Vec::new() };
+        for (index, message) in messages.into_iter().enumerate() {
+            let bundled = batch.mode == BatchMode::Bundle && index >= batch.n_before;
+            assert!(!bundled || !matches!(message, Message::MeterMod(_)), "meters do not bundle");
+            if let Err(code) = self.take(message) {
+                outcome.errors.push((index, code));
+                if bundled {
+                    outcome.committed = false;
+                    (self.flows, self.groups) = before;
+                    break;
+                }
+            }
+        }
+        outcome
+    }
+
+    fn take(&mut self, message: Message) -> Result<(), ErrorCode> {
+        match message {
+            Message::FlowMod(flow_mod) if flow_mod.command == FlowModCommand::Add => {
+                for action in &flow_mod.flow.actions {
+                    if let Action::Group(group) = action
+                        && !self.groups.contains_key(group)
+                    {
+                        return Err(BAD_GROUP);
+                    }
+                }
+                self.flows.insert(flow_mod.flow.key(), flow_mod.flow);
+            }
+            Message::FlowMod(flow_mod) => {
+                assert_eq!(flow_mod.command, FlowModCommand::DeleteStrict);
+                assert_eq!(flow_mod.cookie_mask, Cookie(0));
+                self.flows.remove(&flow_mod.flow.key());
+            }
+            Message::GroupMod(GroupMod::AddOrModify(group)) => {
+                self.groups.insert(group.id, group);
+            }
+            Message::GroupMod(GroupMod::Delete(id)) => {
+                self.groups.remove(&id);
+                self.flows.retain(|_, flow| !flow.actions.contains(&Action::Group(id)));
+            }
+            Message::MeterMod(MeterMod::Add(meter)) => {
+                assert!(self.meters.insert(meter.id, meter).is_none(), "the meter is new");
+            }
+            Message::MeterMod(MeterMod::Modify(meter)) => {
+                assert!(self.meters.insert(meter.id, meter).is_some(), "the meter is there");
+            }
+            Message::MeterMod(MeterMod::Delete(id)) => {
+                self.meters.remove(&id);
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn priorities(&self) -> Vec<u16> {
+        self.flows.values().map(|flow| flow.priority).collect()
+    }
+
+    fn n_sent(&self) -> usize {
+        self.sent.iter().map(|(_, messages)| messages.len()).sum()
+    }
+}
+
+fn in_words(message: &Message) -> String {
+    match message {
+        Message::FlowMod(m) if m.command == FlowModCommand::Add => {
+            format!("+flow {}", m.flow.priority)
+        }
+        Message::FlowMod(m) => format!("-flow {}", m.flow.priority),
+        Message::GroupMod(GroupMod::AddOrModify(group)) => format!("+group {}", group.id),
+        Message::GroupMod(GroupMod::Delete(id)) => format!("-group {id}"),
+        Message::MeterMod(MeterMod::Add(meter)) => format!("+meter {}", meter.id),
+        Message::MeterMod(MeterMod::Modify(meter)) => format!("*meter {}", meter.id),
+        Message::MeterMod(MeterMod::Delete(id)) => format!("-meter {id}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn mk_plain(priority: u16) -> Flow {
+    Flow::new(TableId(0), priority, Match::new().ip()).cookie(Cookie(0xa17e_0100_0000_0001))
+}
+
+fn mk_flow(priority: u16) -> Intent {
+    mk_plain(priority).into()
+}
+
+fn mk_to(priority: u16, action: Action) -> Intent {
+    mk_plain(priority).action(action).into()
+}
+
+fn mk_group(id: u32) -> Intent {
+    Group::all(GroupId(id)).into()
+}
+
+fn mk_meter(id: u32, rate: u32) -> Intent {
+    Meter::packets_per_second(MeterId(id), rate, 1).into()
+}
+
+#[test]
+fn changes_before_a_flush_go_together_and_in_order() {
+    let mut world = World::connected();
+    world.set(A, "old", vec![mk_to(1, Action::Group(GroupId(1))), mk_group(1), mk_meter(1, 5)]);
+    world.set(A, "x", vec![mk_flow(2)]);
+    world.set(A, "x", vec![mk_flow(3)]);
+    world.settle();
+    assert_eq!(world.priorities(), [1, 3]);
+    world.remove(A, "old");
+    world.set(A, "new", vec![mk_to(4, Action::Group(GroupId(2))), mk_group(2), mk_meter(2, 5)]);
+    world.settle();
+    assert_eq!(
+        world.sent,
+        [
+            (
+                BatchMode::Bundle,
+                vec!["+meter 1".into(), "+group 1".into(), "+flow 1".into(), "+flow 3".into()]
+            ),
+            (
+                BatchMode::Bundle,
+                ["+meter 2", "+group 2", "+flow 4", "-flow 1", "-group 1"].map(String::from).into()
+            ),
+            (BatchMode::Plain, vec!["-meter 1".into()]),
+        ]
+    );
+}
+
+#[test]
+fn setting_the_same_again_sends_nothing() {
+    let mut world = World::connected();
+    let intents =
+        || vec![mk_flow(1), mk_to(2, Action::Group(GroupId(1))), mk_group(1), mk_meter(1, 5)];
+    world.set(A, "x", intents());
+    // Also while it is under way.
+    world.step(Event::Flush);
+    world.set(A, "x", intents());
+    world.settle();
+    let n_sent = world.n_sent();
+    world.set(A, "x", intents());
+    world.settle();
+    assert_eq!(world.n_sent(), n_sent);
+    assert_eq!(n_sent, 4);
+    // Taken away and put back before anything was sent.
+    world.remove(A, "x");
+    world.set(A, "y", intents());
+    world.settle();
+    let moved: Vec<_> = world.sent.drain(..).skip(1).collect();
+    assert!(
+        !moved.iter().any(|(_, messages)| messages.iter().any(|m| m.contains("flow"))),
+        "{moved:?}"
+    );
+    assert_eq!(world.priorities(), [1, 2]);
+}
+
+#[test]
+fn only_the_difference_is_sent_after_a_reconnect() {
+    let mut world = World::connected();
+    world.set(A, "x", (1..=9).map(mk_flow).collect());
+    world.settle();
+    world.step(Event::Disconnected);
+    world.flows.remove(&mk_plain(3).key());
+    world.flows.insert(mk_plain(5).key(), mk_plain(5).action(Action::Output(OfPort::NORMAL)));
+    world.set(A, "y", vec![mk_flow(20)]);
+    world.sent.clear();
+    world.step(Event::Connected);
+    world.settle();
+    let (mode, mut messages) = world.sent.remove(0);
+    messages.sort();
+    assert_eq!(
+        (mode, messages),
+        (BatchMode::Bundle, ["+flow 20", "+flow 3", "+flow 5"].map(String::from).into())
+    );
+    assert!(world.sent.is_empty());
+    assert_eq!(world.priorities().len(), 10);
+}
+
+#[test]
+fn a_lost_reply_leaves_no_orphan() {
+    for carried_out in [false, true] {
+        let mut world = World::connected();
+        world.set(A, "x", vec![mk_flow(1), mk_flow(2)]);
+        world.settle();
+        // Both an addition and a deletion are under way when the connection goes.
+        world.set(A, "x", vec![mk_flow(2), mk_flow(3)]);
+        world.step(Event::Flush);
+        let Some(Op::Send(batch)) = world.waiting.pop() else { panic!() };
+        if carried_out {
+            world.take_batch(&batch);
+        }
+        world.step(Event::Disconnected);
+        // Meanwhile the addition is not wanted any more.
+        world.set(A, "x", vec![mk_flow(2)]);
+        world.step(Event::Connected);
+        world.settle();
+        assert_eq!(world.priorities(), [2], "carried out: {carried_out}");
+    }
+}
+
+#[test]
+fn changes_while_a_batch_is_under_way_are_not_lost() {
+    let mut world = World::connected();
+    world.set(A, "x", vec![mk_flow(1), mk_flow(2), mk_flow(3)]);
+    world.step(Event::Flush);
+    // 1 changes, 2 goes, 3 goes and comes back.
+    world.set(A, "x", vec![mk_to(1, Action::Output(OfPort::NORMAL))]);
+    world.set(A, "x", vec![mk_to(1, Action::Output(OfPort::NORMAL)), mk_flow(3)]);
+    world.settle();
+    assert_eq!(world.priorities(), [1, 3]);
+    assert_eq!(world.flows[&mk_plain(1).key()].actions, [Action::Output(OfPort::NORMAL)]);
+    // A deletion under way is taken back.
+    world.remove(A, "x");
+    world.step(Event::Flush);
+    world.set(A, "x", vec![mk_flow(3)]);
+    world.settle();
+    assert_eq!(world.priorities(), [3]);
+    assert_eq!(world.state.summary().n_pending, 0);
+}
+
+#[test]
+fn what_nobody_claims_waits_for_all_owners() {
+    let mut world = World::new(SyncMode::Incremental);
+    for priority in 1..=4 {
+        world.flows.insert(mk_plain(priority).key(), mk_plain(priority));
+    }
+    world.groups.insert(GroupId(1), Group::all(GroupId(1)));
+    world.groups.insert(GroupId(2), Group::all(GroupId(2)));
+    world.meters.insert(MeterId(1), Meter::packets_per_second(MeterId(1), 1, 1));
+    world.step(Event::Register(A));
+    world.step(Event::Register(B));
+    world.step(Event::Connected);
+    world.set(A, "x", vec![mk_flow(1), mk_group(1)]);
+    world.step(Event::Synced(A));
+    world.settle();
+    assert_eq!(world.priorities(), [1, 2, 3, 4]);
+    assert_eq!(world.state.summary().n_unclaimed, 3);
+    assert!(world.sent.is_empty(), "what is there as wanted is not sent: {:?}", world.sent);
+    assert!(!world.state.summary().first_sync_done);
+    world.set(B, "y", vec![mk_flow(2)]);
+    world.step(Event::Synced(B));
+    world.settle();
+    assert_eq!(world.priorities(), [1, 2]);
+    assert_eq!(world.groups.keys().copied().collect::<Vec<_>>(), [GroupId(1)]);
+    assert!(world.meters.is_empty());
+    assert!(world.state.summary().first_sync_done);
+    assert!(!world.sent.iter().any(|(_, messages)| messages.iter().any(|m| m.starts_with('+'))));
+}
+
+#[test]
+fn the_deadline_opens_the_gate_too() {
+    let mut world = World::new(SyncMode::Incremental);
+    world.flows.insert(mk_plain(1).key(), mk_plain(1));
+    world.step(Event::Register(A));
+    world.step(Event::Connected);
+    world.settle();
+    assert_eq!(world.priorities(), [1]);
+    world.step(Event::SyncDeadline);
+    world.settle();
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn a_layout_is_replaced_in_one_bundle() {
+    let mut world = World::new(SyncMode::ReplaceLayout);
+    for priority in 1..=3 {
+        world.flows.insert(mk_plain(priority).key(), mk_plain(priority));
+    }
+    world.step(Event::Register(A));
+    world.step(Event::Connected);
+    world.set(A, "x", vec![mk_flow(3), mk_flow(4), mk_flow(5)]);
+    world.settle();
+    assert!(world.sent.is_empty());
+    world.step(Event::Synced(A));
+    world.settle();
+    assert_eq!(world.sent.len(), 1);
+    assert_eq!(world.sent[0].0, BatchMode::Bundle);
+    assert_eq!(world.priorities(), [3, 4, 5]);
+}
+
+#[test]
+fn a_refused_flow_is_set_aside_and_tried_again() {
+    let mut world = World::connected();
+    world.set(A, "bad", vec![mk_to(1, Action::Group(GroupId(9)))]);
+    world.set(A, "good", (2..=5).map(mk_flow).collect());
+    world.barrier(1);
+    world.settle();
+    assert_eq!(world.priorities(), [2, 3, 4, 5]);
+    assert_eq!(world.sent.len(), 2, "the bundle again without the bad one: {:?}", world.sent);
+    assert_eq!(world.reports.len(), 1);
+    assert_eq!(world.reports[0].reason, RefusalReason::Switch(BAD_GROUP));
+    let (id, refusals) = world.reached.pop().unwrap();
+    assert_eq!((id, refusals.len()), (BarrierId(1), 1));
+    assert!(world.state.has_refused());
+
+    // Tried less and less often, and reported once.
+    let n_before = world.n_sent();
+    for _ in 0..20 {
+        world.step(Event::RetryDue);
+        world.settle();
+    }
+    assert_eq!(world.n_sent() - n_before, 4, "after 1, 2, 4 and 8 rounds");
+    assert_eq!(world.reports.len(), 1);
+
+    // With its group it succeeds at the next round.
+    world.set(A, "group", vec![mk_group(9)]);
+    world.settle();
+    world.step(Event::RetryDue);
+    world.settle();
+    assert_eq!(world.priorities(), [1, 2, 3, 4, 5]);
+    assert!(!world.state.has_refused());
+    assert!(world.state.summary().refused.is_empty());
+}
+
+#[test]
+fn many_refused_flows_are_known_after_few_rounds() {
+    let mut world = World::connected();
+    world.set(A, "bad", (1..=50).map(|p| mk_to(p, Action::Group(GroupId(9)))).collect());
+    world.set(A, "good", (100..=150).map(mk_flow).collect());
+    world.settle();
+    assert_eq!(world.flows.len(), 51);
+    assert_eq!(world.reports.len(), 50);
+    assert!(world.sent.len() <= 6, "{}", world.sent.len());
+    world.remove(A, "bad");
+    world.settle();
+    assert!(!world.state.has_refused());
+}
+
+#[test]
+fn the_first_key_has_a_contested_flow_and_the_second_inherits_it() {
+    let mut world = World::connected();
+    world.set(A, "first", vec![mk_flow(1), mk_group(1)]);
+    let normal = || mk_to(1, Action::Output(OfPort::NORMAL));
+    let other_group = || Group::select(GroupId(1)).into();
+    world.set(B, "second", vec![normal(), mk_flow(2), other_group()]);
+    world.settle();
+    assert_eq!(world.reports.len(), 2);
+    let conflict = RefusalReason::Conflict { owner: A, key: "first".into() };
+    assert!(world.reports.iter().all(|refusal| refusal.reason == conflict));
+    assert_eq!(world.priorities(), [1, 2]);
+    assert!(world.flows[&mk_plain(1).key()].actions.is_empty());
+
+    // The holder may change its own.
+    world.set(A, "first", vec![mk_to(1, Action::Output(OfPort::LOCAL)), mk_group(1)]);
+    world.settle();
+    assert_eq!(world.flows[&mk_plain(1).key()].actions, [Action::Output(OfPort::LOCAL)]);
+
+    world.remove(A, "first");
+    world.settle();
+    assert_eq!(world.flows[&mk_plain(1).key()].actions, [Action::Output(OfPort::NORMAL)]);
+    assert_eq!(world.groups[&GroupId(1)], Group::select(GroupId(1)));
+    assert!(world.state.summary().refused.is_empty());
+    world.remove(B, "second");
+    world.settle();
+    assert!(world.flows.is_empty() && world.groups.is_empty());
+}
+
+#[test]
+fn the_same_flow_under_two_keys_is_no_conflict() {
+    let mut world = World::connected();
+    world.set(A, "first", vec![mk_flow(1)]);
+    world.set(A, "second", vec![mk_flow(1)]);
+    world.settle();
+    world.remove(A, "first");
+    world.settle();
+    assert_eq!(world.n_sent(), 1);
+    assert!(world.reports.is_empty());
+    world.remove(A, "second");
+    world.settle();
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn a_claim_that_was_given_up_does_not_come_back() {
+    let mut world = World::connected();
+    world.set(A, "first", vec![mk_flow(1)]);
+    world.set(B, "second", vec![mk_to(1, Action::Output(OfPort::NORMAL))]);
+    world.remove(B, "second");
+    world.remove(A, "first");
+    world.settle();
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn hand_made_changes_are_put_right() {
+    let mut world = World::connected();
+    world.set(
+        A,
+        "x",
+        vec![mk_flow(1), mk_flow(2), mk_to(3, Action::Group(GroupId(1))), mk_group(1)],
+    );
+    world.step(Event::Synced(A));
+    world.settle();
+    let (want, want_groups) = (world.flows.clone(), world.groups.clone());
+    world.flows.remove(&mk_plain(1).key());
+    world.flows.insert(mk_plain(2).key(), mk_plain(2).action(Action::Output(OfPort::NORMAL)));
+    world.flows.insert(mk_plain(7).key(), mk_plain(7).cookie(Cookie(7)));
+    world.groups.insert(GroupId(1), Group::select(GroupId(1)));
+    world.groups.insert(GroupId(2), Group::select(GroupId(2)));
+    world.step(Event::RepairDue);
+    world.settle();
+    assert_eq!(world.flows, want);
+    assert_eq!(world.groups, want_groups);
+    assert_eq!(world.state.summary().n_repaired, 4);
+    let n_sent = world.n_sent();
+    world.step(Event::RepairDue);
+    world.settle();
+    assert_eq!(world.n_sent(), n_sent, "nothing left to repair");
+}
+
+#[test]
+fn a_large_switch_is_looked_over_table_by_table() {
+    let mut world = World::connected();
+    let flow = |i: u16| {
+        let table = TableId(u8::try_from(i % 5).unwrap());
+        Intent::from(Flow::new(table, i, Match::new().ip()))
+    };
+    world.set(A, "x", (0..5000).map(flow).collect());
+    world.step(Event::Synced(A));
+    world.settle();
+    let want = world.flows.clone();
+    world.flows.pop_first();
+    world.flows.pop_last();
+    let foreign = Flow::new(TableId(99), 1, Match::new());
+    world.flows.insert(foreign.key(), foreign);
+    world.step(Event::RepairDue);
+    assert!(matches!(world.waiting[..], [Op::CountTables]));
+    world.settle();
+    assert_eq!(world.flows, want);
+}
+
+#[test]
+fn a_dump_that_crosses_a_batch_changes_nothing() {
+    let mut world = World::connected();
+    world.set(A, "x", vec![mk_flow(1), mk_flow(2)]);
+    world.step(Event::Synced(A));
+    world.settle();
+    world.step(Event::RepairDue);
+    // The dump is made now, and arrives after what follows.
+    let Some(Op::Dump(scope)) = world.waiting.pop() else { panic!() };
+    let dump = world.dump(scope);
+    world.set(A, "x", vec![mk_to(1, Action::Output(OfPort::NORMAL)), mk_flow(3)]);
+    world.settle();
+    let n_sent = world.n_sent();
+    world.step(Event::Dumped(dump));
+    world.settle();
+    assert_eq!(world.priorities(), [1, 3]);
+    assert!(world.n_sent() <= n_sent + 1, "at most the deletion again: {:?}", world.sent);
+    assert_eq!(world.flows[&mk_plain(1).key()].actions, [Action::Output(OfPort::NORMAL)]);
+}
+
+#[test]
+fn removals_the_switch_reports_are_understood() {
+    let mut world = World::connected();
+    let timed = mk_plain(1).idle_timeout(10);
+    world.set(A, "x", vec![timed.clone().into(), mk_flow(2)]);
+    world.settle();
+    world.flows.clear();
+    world.step(Event::FlowExpired(EncodedFlow::new(mk_plain(1)).unwrap()));
+    world.step(Event::FlowDeleted(EncodedFlow::new(mk_plain(2)).unwrap()));
+    world.settle();
+    assert_eq!(world.priorities(), [2], "the expired flow stays away, the deleted one is back");
+    // Also when the same is set again, or the connection is new.
+    world.set(A, "x", vec![timed.clone().into(), mk_flow(2)]);
+    world.step(Event::Disconnected);
+    world.step(Event::Connected);
+    world.settle();
+    assert_eq!(world.priorities(), [2]);
+    // Set anew it comes back; missed in a dump it has expired.
+    world.remove(A, "x");
+    world.set(A, "x", vec![timed.into()]);
+    world.settle();
+    assert_eq!(world.priorities(), [1]);
+    world.flows.clear();
+    world.step(Event::RepairDue);
+    world.settle();
+    assert!(world.flows.is_empty());
+    assert_eq!(world.state.summary().n_repaired, 1);
+}
+
+#[test]
+fn a_form_that_the_switch_insists_on_is_accepted_in_the_end() {
+    let mut world = World::connected();
+    world.set(A, "x", vec![mk_to(1, Action::Output(OfPort::LOCAL))]);
+    world.step(Event::Synced(A));
+    world.settle();
+    let own_form = mk_plain(1).action(Action::Output(OfPort::NORMAL));
+    let mut resent = 0;
+    for _ in 0..6 {
+        let n_sent = world.n_sent();
+        world.flows.insert(own_form.key(), own_form.clone());
+        world.step(Event::RepairDue);
+        world.settle();
+        resent += world.n_sent() - n_sent;
+    }
+    assert_eq!(resent, 2);
+    assert_eq!(world.state.summary().n_pending, 0);
+}
+
+#[test]
+fn barriers_wait_for_what_was_before_them_only() {
+    let mut world = World::connected();
+    world.barrier(1);
+    world.step(Event::Flush);
+    assert_eq!(world.reached.len(), 1, "nothing to wait for");
+    world.set(A, "x", vec![mk_flow(1)]);
+    world.barrier(2);
+    world.step(Event::Flush);
+    world.set(A, "y", vec![mk_flow(2)]);
+    world.barrier(3);
+    world.step(Event::Flush);
+    assert_eq!(world.reached.len(), 1);
+    world.answer();
+    assert_eq!(world.reached.len(), 2);
+    // The connection goes: the barrier waits for the next one.
+    world.waiting.clear();
+    world.step(Event::Disconnected);
+    world.step(Event::Flush);
+    assert_eq!(world.reached.len(), 2);
+    world.step(Event::Connected);
+    world.settle();
+    assert_eq!(world.reached.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [1, 2, 3]);
+    // A scoped barrier says what of its key is refused, whenever that was.
+    world.set(A, "bad", vec![mk_to(9, Action::Group(GroupId(9)))]);
+    world.settle();
+    for (key, n_refused) in [("bad", 1), ("x", 0)] {
+        let scope = Some((A, Arc::from(key)));
+        world.step(Event::Barrier { id: BarrierId(9), scope });
+        world.settle();
+        assert_eq!(world.reached.pop().unwrap().1.len(), n_refused, "{key}");
+    }
+}
+
+#[test]
+fn a_flow_takes_less_than_300_bytes() {
+    let flows = crate::bench::conjunctive_flows(1000);
+    let bytes: usize =
+        flows.into_iter().map(|flow| EncodedFlow::new(flow).unwrap().bytes.len()).sum();
+    // Beside its message: an entry, its place in the index with room to grow, its place in the
+    // key's list.
+    let entry = size_of::<super::flows::Entry>();
+    let index = (size_of::<u64>() + size_of::<u32>() * 2 + 1) * 2;
+    let per_flow = bytes / 1000 + 16 + entry * 3 / 2 + index + 4;
+    assert!(per_flow <= 300, "{per_flow} bytes, of which {} are the message", bytes / 1000);
+    assert_eq!(BundleFlags::ATOMIC.bits(), 1);
+}
+
+/// Random histories end with the switch holding exactly what is wanted.
+#[test]
+fn whatever_happens_it_converges() {
+    for seed in 0..300_u64 {
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = |n: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % n
+        };
+        let mut world = World::connected();
+        world.step(Event::Synced(A));
+        let mut wanted: BTreeMap<(u8, u64), Vec<u16>> = BTreeMap::new();
+        for _ in 0..60 {
+            let key = (u8::try_from(next(2)).unwrap(), next(3));
+            let name = format!("k{}", key.1);
+            match next(12) {
+                0..4 => {
+                    // Keys never overlap here: conflicts are tested by themselves.
+                    let base = u16::from(key.0) * 300 + u16::try_from(key.1).unwrap() * 100;
+                    let priorities: Vec<u16> =
+                        (0..next(8)).map(|_| base + u16::try_from(next(10)).unwrap()).collect();
+                    let version = OfPort(u32::try_from(next(2)).unwrap() + 1);
+                    let unique: BTreeSet<u16> = priorities.into_iter().collect();
+                    let intents =
+                        unique.iter().map(|p| mk_to(*p, Action::Output(version))).collect();
+                    wanted.insert(key, unique.into_iter().collect());
+                    world.set(Owner(key.0), &name, intents);
+                }
+                4 => {
+                    wanted.remove(&key);
+                    world.remove(Owner(key.0), &name);
+                }
+                5 => world.step(Event::Flush),
+                6 | 7 => {
+                    world.answer();
+                }
+                8 => {
+                    // What is under way may or may not have reached the switch.
+                    if next(2) == 0
+                        && let Some(at) =
+                            world.waiting.iter().position(|op| matches!(op, Op::Send(_)))
+                        && let Op::Send(batch) = world.waiting.remove(at)
+                    {
+                        world.take_batch(&batch);
+                    }
+                    world.waiting.clear();
+                    world.step(Event::Disconnected);
+                    world.step(Event::Connected);
+                }
+                9 => {
+                    if let Some(key) = world.flows.keys().next().cloned() {
+                        world.flows.remove(&key);
+                    }
+                }
+                10 => {
+                    let foreign = mk_plain(2000 + u16::try_from(next(5)).unwrap());
+                    world.flows.insert(foreign.key(), foreign);
+                }
+                _ => world.step(Event::RepairDue),
+            }
+        }
+        world.settle();
+        world.step(Event::RepairDue);
+        world.settle();
+        let mut want: Vec<u16> = wanted.into_values().flatten().collect();
+        want.sort_unstable();
+        assert_eq!(world.priorities(), want, "seed {seed}");
+        let summary = world.state.summary();
+        assert_eq!((summary.n_pending, summary.n_unclaimed), (0, 0), "seed {seed}");
+        assert_eq!(summary.flows.values().sum::<u32>() as usize, want.len(), "seed {seed}");
+    }
+}

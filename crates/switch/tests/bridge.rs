@@ -1,0 +1,380 @@
+//! The bridge reconciler against a real Open vSwitch.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{BRIDGE, DEADLINE, eventually, mk_bridge, with_ovs};
+use openflow::message::{PacketInReason, PacketOut};
+use openflow::{
+    Action, Controller, Cookie, Field, Flow, Group, GroupId, Intent, Match, Meter, MeterId, OfPort,
+    TableId,
+};
+use switch::bridge::{BarrierError, Bridge, BridgeConfig, Owner, RefusalReason, SyncMode};
+use testkit::ovs::Ovs;
+use tokio::time::timeout;
+
+const MARKER: u16 = 0xa17e;
+const POD: Owner = Owner(1);
+const POLICY: Owner = Owner(2);
+
+fn cookie(owner: Owner, object: u32) -> Cookie {
+    Cookie(u64::from(MARKER) << 48 | u64::from(owner.0) << 40 | u64::from(object))
+}
+
+fn mk_flow(owner: Owner, text: &str) -> Intent {
+    let flow: Flow = text.parse().unwrap();
+    Intent::Flow(flow.cookie(cookie(owner, 1)))
+}
+
+fn mk_config(ovs: &Ovs) -> BridgeConfig {
+    let mut config = BridgeConfig::new(ovs.mgmt(BRIDGE), MARKER);
+    config.owners = vec![POD];
+    config
+}
+
+async fn barrier(bridge: &Bridge) {
+    timeout(DEADLINE, bridge.barrier()).await.expect("barrier in time").unwrap();
+}
+
+async fn wait_first_sync(bridge: &Bridge) {
+    let mut state_rx = bridge.state();
+    let wait = state_rx.wait_for(|state| state.first_sync_done);
+    timeout(DEADLINE, wait).await.expect("first sync in time").unwrap();
+}
+
+/// The flows of the switch without their cookies.
+fn flows(ovs: &Ovs) -> Vec<String> {
+    let plain = |line: String| line.split_once(", ").map_or(line.clone(), |(_, l)| l.to_owned());
+    let mut flows: Vec<String> = ovs.flows(BRIDGE).into_iter().map(plain).collect();
+    flows.sort();
+    flows
+}
+
+fn ofctl(ovs: &Ovs, command: &str, arg: &str) -> String {
+    let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+    ovs.ofctl(&[command, &mgmt, arg])
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn flows_groups_and_meters_come_and_go() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bridge = Bridge::start(mk_config(&ovs));
+        let group = Group::select(GroupId(7))
+            .bucket(10, vec![Action::Output(OfPort::LOCAL)])
+            .bucket(10, vec![]);
+        bridge.set(
+            POD,
+            "p1",
+            vec![
+                mk_flow(POD, "table=0,priority=200,arp,actions=NORMAL"),
+                mk_flow(POD, "table=0,priority=100,ip,actions=group:7"),
+                mk_flow(POD, "table=3,priority=5,ip,nw_dst=10.0.0.0/8,actions=meter:3,LOCAL"),
+                Intent::Group(group.clone()),
+                Intent::Meter(Meter::packets_per_second(MeterId(3), 100, 10)),
+            ],
+        );
+        bridge.set(POD, "p2", vec![mk_flow(POD, "table=9,priority=1,actions=drop")]);
+        barrier(&bridge).await;
+        assert_eq!(
+            flows(&ovs),
+            [
+                "priority=100,ip actions=group:7",
+                "priority=200,arp actions=NORMAL",
+                "table=3, priority=5,ip,nw_dst=10.0.0.0/8 actions=meter:3,LOCAL",
+                "table=9, priority=1 actions=drop",
+            ]
+        );
+        assert!(ovs.flows(BRIDGE)[0].starts_with("cookie=0xa17e010000000001, "));
+        let state = bridge.state().borrow().clone();
+        assert_eq!((state.n_groups, state.n_meters, state.n_pending), (1, 1, 0));
+        assert_eq!(state.flows.values().sum::<u32>(), 4);
+
+        // The group changes, one flow goes, the meter goes.
+        bridge.set(
+            POD,
+            "p1",
+            vec![
+                mk_flow(POD, "table=0,priority=100,ip,actions=group:7"),
+                Intent::Group(group.bucket(10, vec![])),
+            ],
+        );
+        bridge.remove(POD, "p2");
+        barrier(&bridge).await;
+        assert_eq!(flows(&ovs), ["priority=100,ip actions=group:7"]);
+        let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+        assert_eq!(ovs.ofctl(&["dump-groups", &mgmt]).matches("bucket=").count(), 3);
+        eventually("the meter is gone", || !ovs.ofctl(&["dump-meters", &mgmt]).contains("meter=3"))
+            .await;
+        bridge.remove(POD, "p1");
+        barrier(&bridge).await;
+        assert!(flows(&ovs).is_empty());
+        assert!(!ovs.ofctl(&["dump-groups", &mgmt]).contains("group_id"));
+        assert_eq!(bridge.state().borrow().n_repaired, 0);
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_restarted_switch_gets_its_flows_back() {
+    with_ovs(async |mut ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bridge = Bridge::start(mk_config(&ovs));
+        let flow = |i: u32| mk_flow(POD, &format!("priority={},ip,actions=NORMAL", 1 + i));
+        bridge.set(POD, "p", (0..500).map(flow).collect());
+        bridge.synced(POD);
+        barrier(&bridge).await;
+        wait_first_sync(&bridge).await;
+        let before = flows(&ovs);
+        assert_eq!(before.len(), 500);
+        ovs.restart_vswitchd();
+        eventually("flows are back", || {
+            let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+            ovs.ofctl_result(&["dump-flows", &mgmt]).is_ok_and(|text| text.lines().count() > 400)
+        })
+        .await;
+        barrier(&bridge).await;
+        assert_eq!(flows(&ovs), before);
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn hand_made_changes_are_put_right() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mut config = mk_config(&ovs);
+        config.repair_interval = Duration::from_millis(300);
+        let bridge = Bridge::start(config);
+        let group = Group::select(GroupId(7)).bucket(10, vec![Action::Output(OfPort::LOCAL)]);
+        bridge.set(
+            POD,
+            "p",
+            vec![
+                mk_flow(POD, "priority=1,ip,actions=group:7"),
+                mk_flow(POD, "priority=2,arp,actions=NORMAL"),
+                mk_flow(POD, "table=4,priority=3,icmp,actions=drop"),
+                Intent::Group(group),
+            ],
+        );
+        bridge.synced(POD);
+        barrier(&bridge).await;
+        wait_first_sync(&bridge).await;
+        let want = flows(&ovs);
+        assert_eq!(want.len(), 3);
+        let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+
+        ofctl(&ovs, "del-flows", "table=4");
+        eventually("the deleted flow is back", || flows(&ovs) == want).await;
+        ofctl(&ovs, "mod-flows", "arp,actions=drop");
+        assert_ne!(flows(&ovs), want);
+        eventually("the changed flow is as before", || flows(&ovs) == want).await;
+        ofctl(&ovs, "add-flow", "table=200,priority=77,udp,actions=NORMAL");
+        eventually("the foreign flow is gone", || flows(&ovs) == want).await;
+        ofctl(&ovs, "mod-group", "group_id=7,type=select,bucket=weight:1,actions=drop");
+        eventually("the group is as before", || {
+            ovs.ofctl(&["dump-groups", &mgmt]).contains("LOCAL")
+        })
+        .await;
+        ofctl(&ovs, "del-groups", "group_id=7");
+        eventually("the deleted group and its flow are back", || flows(&ovs) == want).await;
+        ofctl(&ovs, "add-group", "group_id=8,type=all");
+        eventually("the foreign group is gone", || {
+            !ovs.ofctl(&["dump-groups", &mgmt]).contains("group_id=8")
+        })
+        .await;
+        let repaired = bridge.state().borrow().n_repaired;
+        assert!(repaired >= 6, "{repaired}");
+        let mut state_rx = bridge.state();
+        let more = state_rx.wait_for(|state| state.n_repaired > repaired);
+        assert!(timeout(Duration::from_secs(1), more).await.is_err(), "nothing more to repair");
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn what_an_earlier_run_left_is_claimed_or_goes_after_the_sync() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let kept = mk_flow(POD, "priority=2,arp,actions=NORMAL");
+        let first = Bridge::start(mk_config(&ovs));
+        first.set(POD, "p", vec![kept.clone(), mk_flow(POD, "priority=1,ip,actions=drop")]);
+        barrier(&first).await;
+        drop(first);
+        ofctl(&ovs, "add-flow", "priority=9,udp,actions=drop");
+        let mut config = mk_config(&ovs);
+        config.owners = vec![POD, POLICY];
+        let second = Bridge::start(config);
+        second.set(POD, "p", vec![kept]);
+        second.synced(POD);
+        barrier(&second).await;
+        assert_eq!(flows(&ovs).len(), 3, "policy is not synced yet");
+        let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+        second.synced(POLICY);
+        wait_first_sync(&second).await;
+        assert_eq!(flows(&ovs), ["priority=2,arp actions=NORMAL"]);
+        let shown = ovs.ofctl(&["dump-flows", &mgmt, "arp"]);
+        assert!(!shown.contains("duration=0.0"), "the claimed flow was not sent again: {shown}");
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_refused_flow_does_not_hold_up_the_rest() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bridge = Bridge::start(mk_config(&ovs));
+        bridge.set(POD, "good", vec![mk_flow(POD, "priority=1,ip,actions=NORMAL")]);
+        bridge.set(POD, "bad", vec![mk_flow(POD, "priority=2,ip,actions=group:99")]);
+        let also = |i: u32| mk_flow(POD, &format!("priority={},arp,actions=NORMAL", 10 + i));
+        bridge.set(POD, "also good", (0..50).map(also).collect());
+        let error = timeout(DEADLINE, bridge.barrier()).await.unwrap().unwrap_err();
+        let BarrierError::Refused(refusals) = error else { panic!("{error}") };
+        assert_eq!(refusals.len(), 1);
+        assert_eq!(&*refusals[0].key, "bad");
+        assert!(refusals[0].to_string().contains("OFPBAC_BAD_OUT_GROUP"), "{}", refusals[0]);
+        assert_eq!(flows(&ovs).len(), 51);
+        assert_eq!(bridge.barrier_for(POD, "good").await, Ok(()));
+        assert!(bridge.barrier_for(POD, "bad").await.is_err());
+
+        // When the group comes, so does the flow.
+        let group = Group::all(GroupId(99)).bucket(0, vec![]);
+        bridge.set(POD, "group", vec![Intent::Group(group)]);
+        eventually("the flow comes after its group", || flows(&ovs).len() == 52).await;
+        eventually("nothing is refused any more", || bridge.state().borrow().refused.is_empty())
+            .await;
+
+        // Ten bad ones at once.
+        let bad = |i: u32| mk_flow(POD, &format!("priority={},ip,actions=group:1{i}", 100 + i));
+        bridge.set(POD, "very bad", (0..10).map(bad).collect());
+        assert!(timeout(DEADLINE, bridge.barrier()).await.unwrap().is_err());
+        assert_eq!(bridge.state().borrow().refused.len(), 10);
+        bridge.remove(POD, "very bad");
+        barrier(&bridge).await;
+        assert!(bridge.state().borrow().refused.is_empty());
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_new_layout_comes_in_one_bundle() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        ofctl(&ovs, "add-flow", "table=1,priority=1,ip,actions=drop");
+        let mut config = mk_config(&ovs);
+        config.sync_mode = SyncMode::ReplaceLayout;
+        let bridge = Bridge::start(config);
+        bridge.set(POD, "p", vec![mk_flow(POD, "table=2,priority=1,ip,actions=drop")]);
+        let mut state_rx = bridge.state();
+        timeout(DEADLINE, state_rx.wait_for(|state| state.dumped)).await.unwrap().unwrap();
+        assert_eq!(flows(&ovs), ["table=1, priority=1,ip actions=drop"]);
+        bridge.synced(POD);
+        barrier(&bridge).await;
+        assert_eq!(flows(&ovs), ["table=2, priority=1,ip actions=drop"]);
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn learned_flows_stay_and_timed_flows_expire() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mut config = mk_config(&ovs);
+        config.repair_interval = Duration::from_millis(200);
+        let bridge = Bridge::start(config);
+        let learn = "priority=5,arp,actions=learn(table=8,priority=3,cookie=0xa17e030000000001,\
+                     eth_type=0x0806,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),NORMAL";
+        bridge.set(POD, "learn", vec![mk_flow(POD, learn)]);
+        bridge.set(
+            POD,
+            "timed",
+            vec![mk_flow(POD, "table=6,priority=1,hard_timeout=1,send_flow_rem,ip,actions=drop")],
+        );
+        bridge.synced(POD);
+        barrier(&bridge).await;
+        wait_first_sync(&bridge).await;
+        ofctl(
+            &ovs,
+            "add-flow",
+            "table=8,priority=3,cookie=0xa17e030000000001,arp,dl_dst=02:00:00:00:00:01,actions=LOCAL",
+        );
+        ofctl(&ovs, "add-flow", "table=8,priority=4,cookie=0x77,arp,actions=LOCAL");
+        eventually("the foreign flow is gone", || {
+            !flows(&ovs).iter().any(|flow| flow.contains("priority=4"))
+        })
+        .await;
+        eventually("the timed flow expired", || {
+            !flows(&ovs).iter().any(|flow| flow.contains("table=6"))
+        })
+        .await;
+        let learned = flows(&ovs).iter().filter(|flow| flow.contains("table=8")).count();
+        assert_eq!(learned, 1, "{:?}", flows(&ovs));
+        bridge.remove(POD, "learn");
+        eventually("an orphan of learning goes", || flows(&ovs).is_empty()).await;
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn two_keys_that_want_the_same_flow() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bridge = Bridge::start(mk_config(&ovs));
+        bridge.set(POD, "first", vec![mk_flow(POD, "priority=1,ip,actions=drop")]);
+        bridge.set(POLICY, "second", vec![mk_flow(POLICY, "priority=1,ip,actions=NORMAL")]);
+        assert!(bridge.barrier_for(POD, "first").await.is_ok());
+        let error = bridge.barrier_for(POLICY, "second").await.unwrap_err();
+        let BarrierError::Refused(refusals) = error else { panic!("{error}") };
+        assert!(
+            matches!(&refusals[0].reason, RefusalReason::Conflict { key, .. } if &**key == "first")
+        );
+        assert_eq!(flows(&ovs), ["priority=1,ip actions=drop"]);
+        bridge.remove(POD, "first");
+        barrier(&bridge).await;
+        assert_eq!(flows(&ovs), ["priority=1,ip actions=NORMAL"]);
+        assert!(bridge.state().borrow().refused.is_empty());
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn packets_come_to_their_controller_id_with_userdata() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mut config = mk_config(&ovs);
+        config.controller_id = Some(5);
+        let bridge = Bridge::start(config);
+        let mut packet_rx = bridge.packet_ins();
+        let controller = Controller {
+            controller_id: 5,
+            userdata: vec![1, 2, 3].into(),
+            ..Controller::default()
+        };
+        let flow = Flow::new(TableId(0), 1, Match::new().with(Field::EthType, 0x88b5))
+            .cookie(cookie(POD, 9))
+            .action(Action::Controller(Box::new(controller)));
+        bridge.set(POD, "punt", vec![Intent::Flow(flow)]);
+        barrier(&bridge).await;
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+        frame.resize(64, 7);
+        // The packet connection comes up by itself, perhaps after the first packet went by.
+        let packet = loop {
+            let out = vec![Action::Output(OfPort::TABLE)];
+            bridge.packet_out(PacketOut::new(OfPort::LOCAL, frame.clone(), out)).await.unwrap();
+            if let Ok(packet) = timeout(Duration::from_millis(500), packet_rx.recv()).await {
+                break packet.unwrap();
+            }
+        };
+        assert_eq!(&packet.userdata[..], [1, 2, 3]);
+        assert_eq!(&packet.data[..], frame);
+        assert_eq!(packet.in_port(), Some(OfPort::LOCAL));
+        assert_eq!(packet.cookie, cookie(POD, 9));
+        assert!(
+            matches!(packet.reason, PacketInReason::Action | PacketInReason::NoMatch),
+            "{:?}",
+            packet.reason
+        );
+    });
+}
