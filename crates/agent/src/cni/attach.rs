@@ -1,0 +1,151 @@
+//! ADD: connects a container.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cni_api::{CniResult, Interface, IpConfig, NetConf, Route};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use openflow::MacAddr;
+use tracing::{info, warn};
+
+use super::drive::Stopped;
+use super::failure::{CniFailure, chain};
+use super::model::{PodAddress, PodRecord};
+use super::plan::Piece;
+use super::request::CmdRequest;
+use super::server::{Node, Shared};
+use super::store::EntryState;
+use super::traits::LinkSpec;
+
+impl Shared {
+    /// Connects a container, or says again how it is connected. The caller holds its lock.
+    pub(super) async fn add(
+        &self,
+        node: &Arc<Node>,
+        request: &CmdRequest,
+    ) -> Result<CniResult, CniFailure> {
+        let existing = self.store().get(&request.attachment).cloned();
+        if let Some(entry) = existing {
+            if entry.state == EntryState::Made && entry.record.netns == request.netns {
+                match self.verify(node, request, &entry.record).await {
+                    Ok((link, host_mac)) => return Ok(mk_result(&request.conf, &link, host_mac)),
+                    Err(failure) => info!(attachment = %request.attachment,
+                        error = chain(&failure), "connected before, not intact: made again"),
+                }
+            }
+            let record = entry.record;
+            self.tear_down(node, request.ipam.clone(), record, &Piece::ALL.into()).await?;
+        }
+        self.build(node, request).await
+    }
+
+    async fn build(&self, node: &Arc<Node>, request: &CmdRequest) -> Result<CniResult, CniFailure> {
+        self.collect_leases_once(node, &request.ipam).await;
+        let used = node.ports.used_ofports().await?;
+        let record = {
+            let mut store = self.store();
+            let record = PodRecord {
+                attachment: request.attachment.clone(),
+                pod: request.pod.clone(),
+                netns: request.netns.clone(),
+                host_name: store.free_name(&request.pod, &request.attachment),
+                mac: MacAddr([0; 6]),
+                ips: Vec::new(),
+                ofport: store.free_ofport(&used).ok_or(CniFailure::NoPortNumber)?,
+            };
+            // From here on name and number are taken.
+            store.put(record.clone(), EntryState::Partial);
+            record
+        };
+        self.reaper.wait_for(&record.host_name).await;
+        let mut job = self.mk_job(node, request.ipam.clone(), record);
+        match job.build(|record| self.claim(record)).await {
+            Ok(()) => {
+                self.store().put(job.record.clone(), EntryState::Made);
+                self.publish();
+                Ok(mk_result(&request.conf, &job.link(), job.host_mac))
+            }
+            Err(Stopped { cause, pieces }) => {
+                // The runtime hears the cause; what could not be undone stays known and is torn
+                // down by the next request or the next start.
+                let undone = self.tear_down(node, job.ipam, job.record, &pieces).await;
+                if let Err(failure) = undone {
+                    warn!(attachment = %request.attachment, error = chain(&failure),
+                        "a failed ADD is not wholly undone");
+                }
+                Err(cause)
+            }
+        }
+    }
+
+    /// Makes the addresses of an interface its own, unless another one has them: leases may have
+    /// been lost while Pods lived on.
+    fn claim(&self, record: &PodRecord) -> Result<(), CniFailure> {
+        let mut store = self.store();
+        for ip in &record.ips {
+            if let Some(other) = store.other_holder(*ip, &record.attachment) {
+                let other = other.pod.to_string();
+                return Err(CniFailure::AddressInUse { ip: *ip, other });
+            }
+        }
+        store.put(record.clone(), EntryState::Partial);
+        Ok(())
+    }
+
+    /// Unmakes pieces of an interface, and forgets it when nothing is left. The first failure is
+    /// returned, after all that can be undone is.
+    pub(super) async fn tear_down(
+        &self,
+        node: &Arc<Node>,
+        ipam: super::traits::IpamRequest,
+        record: PodRecord,
+        pieces: &BTreeSet<Piece>,
+    ) -> Result<(), CniFailure> {
+        let attachment = record.attachment.clone();
+        self.store().mark_partial(&attachment);
+        let failures = self.mk_job(node, ipam, record).tear_down(pieces).await;
+        if let Some(first) = failures.into_iter().next() {
+            return Err(first);
+        }
+        self.store().remove(&attachment);
+        self.publish();
+        Ok(())
+    }
+}
+
+/// The result of ADD. The runtime keeps it, hands it to the plugins behind us and back to CHECK.
+pub(super) fn mk_result(conf: &NetConf, link: &LinkSpec, host_mac: MacAddr) -> CniResult {
+    let mtu = Some(link.mtu);
+    let host = Interface {
+        name: link.host_name.to_string(),
+        mac: host_mac.to_string(),
+        mtu,
+        sandbox: String::new(),
+    };
+    let container = Interface {
+        name: link.ifname().to_owned(),
+        mac: link.mac.to_string(),
+        mtu,
+        sandbox: link.netns.clone(),
+    };
+    let ip = |address: &PodAddress| IpConfig {
+        interface: Some(1),
+        address: address.address,
+        gateway: Some(address.gateway),
+    };
+    CniResult {
+        interfaces: vec![host, container],
+        ips: link.addresses.iter().map(ip).collect(),
+        routes: link.addresses.iter().map(default_route).collect(),
+        dns: conf.dns.clone(),
+    }
+}
+
+/// The route a Pod has of the family of an address.
+fn default_route(address: &PodAddress) -> Route {
+    let dst = match address.gateway {
+        std::net::IpAddr::V4(_) => IpNet::V4(Ipv4Net::default()),
+        std::net::IpAddr::V6(_) => IpNet::V6(Ipv6Net::default()),
+    };
+    Route::new(dst, Some(address.gateway))
+}

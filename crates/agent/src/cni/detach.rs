@@ -1,0 +1,60 @@
+//! DEL: disconnects a container, known or not.
+
+use std::sync::Arc;
+
+use openflow::{MacAddr, OfPort};
+
+use super::failure::CniFailure;
+use super::model::PodRecord;
+use super::plan::Piece;
+use super::request::CmdRequest;
+use super::server::{Node, Shared};
+use super::traits::IpamRequest;
+
+impl Shared {
+    /// Disconnects a container. Its namespace is not needed. The caller holds its lock.
+    pub(super) async fn del(
+        &self,
+        node: &Arc<Node>,
+        request: &CmdRequest,
+    ) -> Result<(), CniFailure> {
+        let entry = self.store().get(&request.attachment).cloned();
+        let Some(entry) = entry else {
+            return self.del_unknown(node, request).await;
+        };
+        self.remove(node, request.ipam.clone(), entry.record).await
+    }
+
+    /// Disconnects a container that is known.
+    pub(super) async fn remove(
+        &self,
+        node: &Arc<Node>,
+        ipam: IpamRequest,
+        record: PodRecord,
+    ) -> Result<(), CniFailure> {
+        // The link goes after the answer: the kernel takes long over it, and without its port it
+        // carries nothing.
+        let closing = [Piece::Address, Piece::Port, Piece::Flows].into();
+        self.tear_down(node, ipam, record.clone(), &closing).await?;
+        self.reaper.reap(Arc::clone(&node.net), record);
+        Ok(())
+    }
+
+    /// Nothing is known of the container: an ADD may have failed early, or a DEL come twice. What
+    /// it could have left without a port is a lease and a link.
+    async fn del_unknown(&self, node: &Arc<Node>, request: &CmdRequest) -> Result<(), CniFailure> {
+        let record = PodRecord {
+            attachment: request.attachment.clone(),
+            pod: request.pod.clone(),
+            netns: request.netns.clone(),
+            host_name: self.store().free_name(&request.pod, &request.attachment),
+            mac: MacAddr([0; 6]),
+            ips: Vec::new(),
+            ofport: OfPort(0),
+        };
+        let job = self.mk_job(node, request.ipam.clone(), record.clone());
+        let failure = job.tear_down(&[Piece::Address].into()).await.into_iter().next();
+        self.reaper.reap(Arc::clone(&node.net), record);
+        failure.map_or(Ok(()), Err)
+    }
+}

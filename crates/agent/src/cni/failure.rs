@@ -1,0 +1,127 @@
+//! Why a request failed, and the code the runtime hears.
+
+use cni_api::Code;
+use cni_api::rpc::CniCmdResponse;
+
+use super::request::RequestError;
+use super::traits::{ConntrackError, FlowsError, IpamError, NetError, PortsError};
+
+/// Why a CNI request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CniFailure {
+    /// The request makes no sense.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The agent cannot serve yet.
+    #[error("node not ready, waiting for {waiting_for}")]
+    NotReady {
+        /// What is awaited.
+        waiting_for: &'static str,
+    },
+    /// CHECK: the container is not connected.
+    #[error("container is not connected")]
+    NotConnected,
+    /// CHECK: the result of ADD that the runtime kept is not what was made.
+    #[error("prevResult: {0}")]
+    PreviousResult(String),
+    /// The lease of an address.
+    #[error("allocate, check or release addresses")]
+    Ipam(#[from] IpamError),
+    /// An address was leased that another Pod has.
+    #[error("leased address {ip} is that of {other}")]
+    AddressInUse {
+        /// The address.
+        ip: std::net::IpAddr,
+        /// Whose it is.
+        other: String,
+    },
+    /// No port number is free.
+    #[error("no free OpenFlow port number")]
+    NoPortNumber,
+    /// The link of the Pod.
+    #[error("Pod interface")]
+    Net(#[from] NetError),
+    /// The port of the Pod.
+    #[error("Pod port")]
+    Ports(#[from] PortsError),
+    /// The flows of the Pod.
+    #[error("Pod flows")]
+    Flows(#[from] FlowsError),
+    /// The connections of the Pod.
+    #[error("Pod connections")]
+    Conntrack(#[from] ConntrackError),
+    /// A step did not end in time.
+    #[error("{step} did not end in time")]
+    TooSlow {
+        /// Which.
+        step: &'static str,
+    },
+    /// A step was given up because another one failed; never the first cause.
+    #[error("given up")]
+    GivenUp,
+    /// The request's own task died.
+    #[error("internal error")]
+    Internal,
+}
+
+impl CniFailure {
+    /// Result code: the CNI specification's below 100, Antrea's above.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Request(error) => error.code(),
+            Self::NotReady { .. } | Self::TooSlow { .. } => Code::TRY_AGAIN_LATER,
+            Self::Ports(PortsError::Unavailable(_)) | Self::Flows(FlowsError::Unavailable(_)) => {
+                Code::TRY_AGAIN_LATER
+            }
+            Self::NotConnected => Code::UNKNOWN_CONTAINER,
+            Self::Ipam(IpamError::NotLeased(_))
+            | Self::PreviousResult(_)
+            | Self::Net(NetError::Differs(_))
+            | Self::Ports(PortsError::Differs(_))
+            | Self::Flows(FlowsError::Missing(_)) => Code::CHECK_INTERFACE_FAILURE,
+            Self::Ipam(_) | Self::AddressInUse { .. } => Code::IPAM_FAILURE,
+            Self::Net(NetError::Netns { .. }) => Code::INVALID_NETNS,
+            Self::NoPortNumber
+            | Self::Net(_)
+            | Self::Ports(_)
+            | Self::Flows(_)
+            | Self::Conntrack(_) => Code::CONFIG_INTERFACE_FAILURE,
+            Self::GivenUp | Self::Internal => Code::GENERIC,
+        }
+    }
+
+    /// The answer to the caller.
+    pub(super) fn to_response(&self) -> CniCmdResponse {
+        CniCmdResponse::failure(self.code(), chain(self))
+    }
+}
+
+/// An error with all its causes on one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // A transparent wrapper says what its cause says.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_tells_the_whole_chain() {
+        let source = std::io::Error::from_raw_os_error(2).into();
+        let failure = CniFailure::from(NetError::Netns { path: "/run/netns/p".into(), source });
+        let error = failure.to_response().error.unwrap();
+        assert_eq!(error.code, 8);
+        assert!(error.message.contains("\"/run/netns/p\" cannot be used: No such"), "{error:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The gRPC service: one task per request, which outlives its caller.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cni_api::rpc::{Cni, CniCmdArgs, CniCmdRequest, CniCmdResponse};
+use cni_api::{Code, NetConf};
+use tonic::{Request, Response, Status};
+use tracing::{info, warn};
+
+use super::failure::{CniFailure, chain};
+use super::request::{CmdRequest, RequestError, Verb};
+use super::server::{Node, Shared};
+
+/// The service on the socket.
+pub(super) struct Service {
+    shared: Arc<Shared>,
+}
+
+type Answer = Result<Response<CniCmdResponse>, Status>;
+
+impl Service {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Carries a request out on a task of its own: a caller that hangs up leaves nothing half done.
+    async fn serve<F>(&self, verb: &'static str, args: Option<CniCmdArgs>, work: F) -> Answer
+    where
+        F: Future<Output = Result<Vec<u8>, CniFailure>> + Send + 'static,
+    {
+        let (container, ifname, pod) =
+            args.map(|args| (args.container_id, args.ifname, args.args)).unwrap_or_default();
+        let task = self.shared.requests.spawn(async move {
+            let started = Instant::now();
+            let outcome = work.await;
+            let took = started.elapsed();
+            match &outcome {
+                Ok(_) => info!(verb, container, ifname, pod, ?took, "CNI request served"),
+                Err(failure) => {
+                    let (code, error) = (failure.code(), chain(failure));
+                    warn!(verb, container, ifname, pod, ?took, %code, error, "CNI request failed");
+                }
+            }
+            outcome
+        });
+        let outcome = task.await.unwrap_or(Err(CniFailure::Internal));
+        Ok(Response::new(match outcome {
+            Ok(result) => CniCmdResponse::success(result),
+            Err(failure) => failure.to_response(),
+        }))
+    }
+}
+
+async fn add(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
+    let request = CmdRequest::parse(Verb::Add, args)?;
+    let _guard = shared.locks.lock(&request.attachment).await;
+    let node = shared.node()?;
+    let result = shared.add(&node, &request).await?;
+    Ok(result.to_value(request.version).to_string().into_bytes())
+}
+
+async fn del(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
+    let request = CmdRequest::parse(Verb::Del, args)?;
+    let _guard = shared.locks.lock(&request.attachment).await;
+    let node = shared.node()?;
+    shared.del(&node, &request).await?;
+    Ok(Vec::new())
+}
+
+async fn check(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
+    let request = CmdRequest::parse(Verb::Check, args)?;
+    let _guard = shared.locks.lock(&request.attachment).await;
+    let node = shared.node()?;
+    shared.check(&node, &request).await?;
+    Ok(Vec::new())
+}
+
+async fn gc(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
+    let (conf, node) = prepare(&shared, args, "GC")?;
+    shared.gc(&node, &conf).await?;
+    Ok(Vec::new())
+}
+
+async fn status(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
+    let (_, node) = prepare(&shared, args, "STATUS")?;
+    // Open vSwitch answers.
+    node.ports.used_ofports().await?;
+    Ok(Vec::new())
+}
+
+fn prepare(
+    shared: &Shared,
+    args: Option<CniCmdArgs>,
+    verb: &'static str,
+) -> Result<(NetConf, Arc<Node>), CniFailure> {
+    let args = args.ok_or(RequestError::Empty)?;
+    let (conf, version) =
+        NetConf::parse(&args.network_configuration).map_err(RequestError::from)?;
+    if !version.has_gc_and_status() {
+        return Err(RequestError::NoSuchVerb { version, verb }.into());
+    }
+    Ok((conf, shared.node()?))
+}
+
+#[tonic::async_trait]
+impl Cni for Service {
+    async fn cmd_add(&self, request: Request<CniCmdRequest>) -> Answer {
+        let args = request.into_inner().cni_args;
+        self.serve("ADD", args.clone(), add(Arc::clone(&self.shared), args)).await
+    }
+
+    async fn cmd_check(&self, request: Request<CniCmdRequest>) -> Answer {
+        let args = request.into_inner().cni_args;
+        self.serve("CHECK", args.clone(), check(Arc::clone(&self.shared), args)).await
+    }
+
+    async fn cmd_del(&self, request: Request<CniCmdRequest>) -> Answer {
+        let args = request.into_inner().cni_args;
+        self.serve("DEL", args.clone(), del(Arc::clone(&self.shared), args)).await
+    }
+
+    async fn cmd_gc(&self, request: Request<CniCmdRequest>) -> Answer {
+        let args = request.into_inner().cni_args;
+        self.serve("GC", args.clone(), gc(Arc::clone(&self.shared), args)).await
+    }
+
+    async fn cmd_status(&self, request: Request<CniCmdRequest>) -> Answer {
+        let args = request.into_inner().cni_args;
+        let mut answer =
+            self.serve("STATUS", args.clone(), status(Arc::clone(&self.shared), args)).await?;
+        // The verb has its own word for a passing condition.
+        if let Some(error) = &mut answer.get_mut().error
+            && u32::try_from(error.code) == Ok(Code::TRY_AGAIN_LATER.0)
+        {
+            *answer.get_mut() =
+                CniCmdResponse::failure(Code::PLUGIN_NOT_AVAILABLE, error.message.clone());
+        }
+        Ok(answer)
+    }
+}
