@@ -95,7 +95,12 @@ impl Nodes {
                 None => self.see(node),
             },
             Event::Watch(WatchEvent::InitDone) => self.replace(),
-            Event::Watch(WatchEvent::Deleted(name)) | Event::Gone(name) => self.forget(&name),
+            Event::Watch(WatchEvent::Deleted(name)) | Event::Gone(name) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.remove(&name);
+                }
+                self.forget(&name)
+            }
             Event::Watch(WatchEvent::Failed(_)) => Vec::new(),
             Event::Seen(node) => self.see(node),
             Event::ReadFailed(name) => vec![Job::Wait(READ_AGAIN, Timer::Read(name))],
