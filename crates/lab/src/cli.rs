@@ -43,8 +43,8 @@ pub enum Command {
     Pod(PodArgs),
     /// Show the way of a packet between two Pods through the named tables.
     Trace(TraceArgs),
-    /// Measure this lab's figures and print the commands that give them.
-    Bench(JsonArgs),
+    /// Measure figures on a lab made for it, and say what gives them.
+    Bench(BenchArgs),
     /// What the lab starts by itself.
     #[command(flatten)]
     Hidden(Hidden),
@@ -62,6 +62,22 @@ pub enum Hidden {
         /// Where it listens.
         #[arg(long, default_value_t = crate::echo::PORT)]
         port: u16,
+    },
+    /// The API server of the lab.
+    #[command(hide = true)]
+    Apiserver,
+    /// The scheduler of the lab.
+    #[command(hide = true)]
+    Scheduler,
+    /// The kubelet of a node.
+    #[command(hide = true)]
+    Kubelet {
+        /// Which node.
+        #[arg(long)]
+        node: String,
+        /// Its address.
+        #[arg(long)]
+        address: std::net::IpAddr,
     },
     /// Runs the container of a directory to its end.
     #[command(hide = true)]
@@ -153,6 +169,17 @@ pub struct CheckArgs {
     /// List the scenarios and end.
     #[arg(long)]
     pub list: bool,
+    /// Where the node programs are [default: beside this program].
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
     /// Where the node programs are [default: beside this program].
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,

@@ -120,6 +120,13 @@ impl NetworkList {
         })
     }
 
+    /// The list with its first plugin alone.
+    #[must_use]
+    pub fn first_only(mut self) -> Self {
+        self.plugins.truncate(1);
+        self
+    }
+
     /// What one plugin gets on stdin.
     fn stdin_of(&self, plugin: &Value, attachment: &Attachment, previous: Option<&Value>) -> Value {
         let mut config = plugin.clone();

@@ -8,15 +8,19 @@
 //! Never touches the machine's own network or its own Open vSwitch.
 
 pub mod agent;
+pub mod bench;
+pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod cni;
 pub mod container;
+pub mod demo;
 pub mod down;
 pub mod echo;
 pub mod error;
 pub mod interrupt;
 pub mod ip;
+pub mod kubelet;
 pub mod layout;
 pub mod matrix;
 pub mod measure;
@@ -33,5 +37,7 @@ pub mod state;
 pub mod status;
 pub mod sysctl;
 pub mod topology;
+pub mod trace;
+pub mod traffic;
 pub mod ui;
 pub mod up;

@@ -4,20 +4,26 @@ use std::process::{Command as Program, ExitCode};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::{
-    Cli, Command, Datapath, Hidden, IpFamily, NodeCommand, NodeComponent, PodCommand, Tunnel,
-    UpArgs,
+    CheckArgs, Cli, Command, Datapath, DemoArgs, Hidden, IpFamily, NodeCommand, NodeComponent,
+    PodCommand, Tunnel, UpArgs,
 };
+use crate::cluster;
 use crate::container;
 use crate::error::{Doing, LabError, Result};
+use crate::kubelet::{self, KubeletOptions};
 use crate::layout::Layout;
 use crate::process::ProcessId;
 use crate::sandbox::PodIdentity;
 use crate::state::{self, Mode, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
-use crate::{agent, down, interrupt, matrix, netns, ovs, pod_server, pods, preflight, status, up};
+use crate::{
+    agent, bench, check, demo, down, interrupt, matrix, netns, ovs, pod_server, pods, preflight,
+    status, trace, up,
+};
 
 /// Runs a command; failures are shown with what to do next.
 #[must_use]
@@ -34,7 +40,9 @@ pub fn main(cli: Cli) -> ExitCode {
 fn dispatch(cli: Cli) -> Result<ExitCode> {
     let command = match cli.command {
         // Programs of the lab keep the usual effect of signals.
-        Command::Hidden(hidden) => return run_hidden(hidden).map(|()| ExitCode::SUCCESS),
+        Command::Hidden(hidden) => {
+            return run_hidden(&Layout::new(&cli.dir)?, hidden).map(|()| ExitCode::SUCCESS);
+        }
         other => other,
     };
     interrupt::listen()?;
@@ -64,17 +72,33 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Node(args) => return run_node(&layout, args.command),
         Command::Ovs(args) => return run_ovs(&layout, &args.node, &args.command),
         Command::Pod(args) => return run_pod(&layout, args.command),
-        Command::Check(_) | Command::Demo(_) | Command::Trace(_) | Command::Bench(_) => {
-            return Err(LabError::new("not there yet"));
+        Command::Check(args) => return run_check(&layout, &args),
+        Command::Demo(args) => return run_demo(&layout, &args),
+        Command::Trace(args) => {
+            let store = Store::open(&layout)?;
+            let seen = trace::run(&store, &args.source, &args.destination, args.port)?;
+            if args.json { ui::json(&seen)? } else { trace::print(&seen) }
+        }
+        Command::Bench(args) => {
+            preflight::root()?;
+            let figures =
+                bench::run(layout.dir(), bin_dir(args.bin_dir.as_deref())?, &Progress::start())?;
+            if args.json { ui::json(&figures)? } else { bench::print(&figures) }
         }
         Command::Hidden(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_hidden(command: Hidden) -> Result<()> {
+fn run_hidden(layout: &Layout, command: Hidden) -> Result<()> {
     match command {
         Hidden::PodServer { name, port } => pod_server::run(&name, port),
+        Hidden::Apiserver => cluster::api::run(layout),
+        Hidden::Scheduler => cluster::scheduler::run(layout),
+        Hidden::Kubelet { node, address } => {
+            let kubeconfig = layout.node(&node).kubeconfig(cluster::ROLE_KUBELET);
+            kubelet::run(KubeletOptions { layout: layout.clone(), node, address, kubeconfig })
+        }
         Hidden::ContainerRun { container } => container::keep(&container),
     }
 }
@@ -134,10 +158,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
     if args.datapath == Datapath::System {
         return refused("--datapath system", "netdev (auto means netdev in a lab)");
     }
-    let bin_dir = match &args.bin_dir {
-        Some(dir) => dir.canonicalize().doing(|| format!("--bin-dir {}", dir.display()))?,
-        None => up::default_bin_dir()?,
-    };
+    let bin_dir = bin_dir(args.bin_dir.as_deref())?;
     let kubeconfig = match &args.kubeconfig {
         Some(file) => {
             Some(file.canonicalize().doing(|| format!("--kubeconfig {}", file.display()))?)
@@ -158,13 +179,74 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
     })
 }
 
+fn bin_dir(named: Option<&std::path::Path>) -> Result<std::path::PathBuf> {
+    match named {
+        Some(dir) => dir.canonicalize().doing(|| format!("--bin-dir {}", dir.display())),
+        None => up::default_bin_dir(),
+    }
+}
+
+fn run_check(layout: &Layout, args: &CheckArgs) -> Result<ExitCode> {
+    if args.list {
+        let known = check::list();
+        if args.json {
+            let known: Vec<_> =
+                known.iter().map(|(name, about)| json!({"name": name, "about": about})).collect();
+            ui::json(&known)?;
+        } else {
+            let rows: Vec<_> =
+                known.iter().map(|(n, a)| vec![(*n).to_owned(), (*a).to_owned()]).collect();
+            ui::table(&rows);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    preflight::root()?;
+    let bin_dir = bin_dir(args.bin_dir.as_deref())?;
+    let rows = check::run(layout.dir(), &args.scenarios, bin_dir, &Progress::start())?;
+    if args.json {
+        ui::json(&rows)?
+    } else {
+        check::print(&rows)
+    }
+    Ok(code(rows.iter().all(|r| r.result != check::Verdict::Failed)))
+}
+
+fn run_demo(layout: &Layout, args: &DemoArgs) -> Result<ExitCode> {
+    preflight::root()?;
+    let options = up_options(&args.up)?;
+    let progress = Progress::start();
+    let _lock = state::lock(layout)?;
+    let at_end = if args.keep { demo::AtEnd::Keep } else { demo::AtEnd::Down };
+    let report = demo::run(layout, &options, at_end, &progress)?;
+    if args.up.json {
+        ui::json(&report)?
+    } else {
+        demo::print(&report)
+    }
+    if args.keep {
+        ui::line("");
+        ui::line(format!("the lab goes on; {} ends it", down_command(layout)));
+        if let Some(path) = status::kubeconfig(&Store::open(layout)?) {
+            ui::line(format!("export KUBECONFIG={path}"));
+        }
+    }
+    Ok(code(report.matrix.n_failed == 0))
+}
+
+fn down_command(layout: &Layout) -> String {
+    if layout.dir() == std::path::Path::new(crate::layout::DEFAULT_DIR) {
+        "antrea-lab down".into()
+    } else {
+        format!("antrea-lab --dir {} down", layout.dir().display())
+    }
+}
+
 fn run_down(layout: &Layout) -> Result<()> {
     preflight::root()?;
     let progress = Progress::start();
-    let lock = state::lock(layout)?;
     let store = Store::open(layout)?;
+    let _lock = state::lock(layout)?;
     down::run(&store, &progress)?;
-    state::remove_lock(layout, lock);
     progress.step("nothing is left");
     Ok(())
 }
@@ -224,7 +306,10 @@ pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> 
         }
         NodeComponent::Vswitchd => ovs::start_vswitchd(store, node),
         NodeComponent::Ovsdb => ovs::start_ovsdb(store, node),
-        NodeComponent::Kubelet => Err(LabError::new("this lab has no kubelet")),
+        NodeComponent::Kubelet if store.get().mode == Mode::Standalone => {
+            Err(LabError::new("a lab without an API server has no kubelet"))
+        }
+        NodeComponent::Kubelet => cluster::start_kubelet(store, node),
     }
 }
 
@@ -233,7 +318,7 @@ fn role(component: NodeComponent) -> &'static str {
         NodeComponent::Agent => agent::ROLE,
         NodeComponent::Vswitchd => ovs::ROLE_VSWITCHD,
         NodeComponent::Ovsdb => ovs::ROLE_OVSDB,
-        NodeComponent::Kubelet => "kubelet",
+        NodeComponent::Kubelet => cluster::ROLE_KUBELET,
     }
 }
 

@@ -205,27 +205,35 @@ impl Store {
     }
 }
 
-/// Keeps two commands that change the same lab apart.
+/// Keeps two commands that change the same lab apart, while it lives.
+#[derive(Debug)]
+pub struct LabLock {
+    path: PathBuf,
+    state_file: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// Takes the lock of a lab.
 ///
 /// # Errors
 /// When another command holds the lock.
-pub fn lock(layout: &Layout) -> Result<Flock<File>> {
-    let path = lock_path(layout);
+pub fn lock(layout: &Layout) -> Result<LabLock> {
+    let path = layout.dir().with_extension("lock");
     let file = File::create(&path).doing(|| format!("open {}", path.display()))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
         LabError::new("another antrea-lab command is changing this lab")
             .hint("wait for it to end; antrea-lab status shows the lab")
-    })
+    })?;
+    Ok(LabLock { path, state_file: layout.state_file(), _lock: lock })
 }
 
-/// Gives the lock up and removes its file, after the lab is gone.
-pub fn remove_lock(layout: &Layout, lock: Flock<File>) {
-    let _ = fs::remove_file(lock_path(layout));
-    drop(lock);
-}
-
-fn lock_path(layout: &Layout) -> PathBuf {
-    layout.dir().with_extension("lock")
+impl Drop for LabLock {
+    fn drop(&mut self) {
+        // A lab that is gone leaves no file behind, this one included.
+        if !self.state_file.exists() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Replaces a JSON file whole.

@@ -98,6 +98,17 @@ pub fn render_table(rows: &[Vec<String>]) -> Vec<String> {
         .collect()
 }
 
+/// Programs of the lab that run in the background log to standard error, which is their log file.
+pub fn log_to_stderr() {
+    let level = tracing_subscriber::filter::LevelFilter::INFO;
+    // A second logger is a test's own.
+    let _ = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_max_level(level)
+        .try_init();
+}
+
 /// A closed pipe on the other side is no reason to fail.
 fn write_to(out: &mut impl Write, text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,0 +1,229 @@
+//! Figures of a lab made for it: CNI ADD, the plugin's process, a pair's latency and throughput.
+//!
+//! Each figure comes with what gives it, so that it can be had again. Budgets are `xtask bench`'s
+//! business; here only what a running lab can tell.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cni::NetworkList;
+use crate::demo;
+use crate::error::{Doing, LabError, Result};
+use crate::layout::Layout;
+use crate::measure::summarise;
+use crate::pods;
+use crate::sandbox::{PodIdentity, Runtime, Sandbox};
+use crate::state::{Mode, Store};
+use crate::ui::{self, Progress};
+use crate::up::{self, OnFailure, UpOptions};
+use crate::{down, interrupt, netns};
+
+/// Pods on a node in the ADD figures.
+const N_PODS: usize = 110;
+/// ADDs at the same time in the second ADD figure.
+const AT_ONCE: usize = 20;
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// The values, with their unit in the name.
+    pub values: Value,
+    /// What gives them.
+    pub how: String,
+}
+
+/// Measures everything on a lab of two nodes, which is ended afterwards.
+///
+/// # Errors
+/// When the lab does not come up, or a request fails.
+pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push("-bench");
+    let layout = Layout::new(&dir.with_file_name(name))?;
+    let options = UpOptions {
+        n_nodes: 2,
+        mode: Mode::Standalone,
+        bin_dir,
+        kubeconfig: None,
+        on_failure: OnFailure::Undo,
+    };
+    let store = up::run(&layout, &options, &Progress::start())?;
+    let measured = measure(&store, progress);
+    let ended = down::run(&store, progress);
+    let figures = measured?;
+    ended?;
+    Ok(figures)
+}
+
+/// Prints figures for people.
+pub fn print(figures: &[Figure]) {
+    for figure in figures {
+        ui::line(&figure.name);
+        ui::line(format!("  {}", figure.values));
+        ui::line(format!("  by: {}", figure.how));
+    }
+}
+
+fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
+    let mut figures = vec![Figure {
+        name: "lab up, 2 nodes, no API server".into(),
+        values: json!({ "seconds": store.get().up_seconds.map(tenths) }),
+        how: "antrea-lab up --standalone --nodes 2".into(),
+    }];
+    let runtime = Runtime::new(store.layout(), "node-1");
+    progress.step("antrea-cni as a process");
+    figures.push(process_figure(&runtime)?);
+    progress.step(&format!("CNI ADD, {N_PODS} Pods one by one"));
+    figures.push(add_figure(&runtime, 1)?);
+    progress.step(&format!("CNI ADD, {N_PODS} Pods, {AT_ONCE} at once"));
+    figures.push(add_figure(&runtime, AT_ONCE)?);
+    progress.step("latency and throughput");
+    for (node, name) in [("node-1", "a"), ("node-1", "b"), ("node-2", "c")] {
+        let pod = PodIdentity { namespace: "bench".into(), name: name.into(), uid: name.into() };
+        pods::add(store, node, &pod, None)?;
+    }
+    let made = pods::ready(store);
+    for (what, pair) in
+        [("on one node", demo::on_one_node(&made)), ("across nodes", demo::across(&made))]
+    {
+        let (from, to) = pair.ok_or_else(|| LabError::new("the Pods are not where they should"))?;
+        let pair = demo::measure_pair(from, to)?;
+        figures.push(Figure {
+            name: format!("one pair {what}"),
+            values: json!({
+                "rrMedianUs": pair.latency.median_us.round(),
+                "rrP99Us": pair.latency.p99_us.map(f64::round),
+                "tcpMbitPerSecond": pair.throughput.mbit_per_second.round(),
+            }),
+            how: "1,000 lines over one TCP connection; one TCP stream for 3 s; antrea-lab's code"
+                .into(),
+        });
+    }
+    Ok(figures)
+}
+
+/// Times ADD of our plugin alone: chained plugins are other people's processes.
+fn add_figure(runtime: &Runtime, at_once: usize) -> Result<Figure> {
+    let list = NetworkList::read(&runtime.node().cni_conf())
+        .doing(|| "read the configuration".into())?
+        .first_only();
+    let sandboxes: Vec<Sandbox> = (0..N_PODS)
+        .map(|i| {
+            let pod = PodIdentity {
+                namespace: "bench".into(),
+                name: format!("add-{i}"),
+                uid: format!("add-{i}"),
+            };
+            let sandbox = runtime.reserve(&pod, false, BTreeMap::new())?;
+            netns::create(&sandbox.netns)?;
+            Ok(sandbox)
+        })
+        .collect::<Result<_>>()?;
+    let next = AtomicUsize::new(0);
+    let times = Mutex::new(Vec::new());
+    let outcome: Result<()> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once)
+            .map(|_| {
+                scope.spawn(|| {
+                    while let Some(sandbox) = sandboxes.get(next.fetch_add(1, Ordering::SeqCst)) {
+                        interrupt::check()?;
+                        let started = Instant::now();
+                        runtime
+                            .plugins()
+                            .add(&list, &runtime.attachment(sandbox))
+                            .doing(|| format!("ADD for {}", sandbox.pod.key()))?;
+                        let took = started.elapsed().as_secs_f64() * 1e6;
+                        times.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(took);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|w| w.join().unwrap_or_else(|_| Err(LabError::new("a worker panicked"))))
+    });
+    for sandbox in &sandboxes {
+        runtime.remove(sandbox).doing(|| "remove a sandbox".into())?;
+    }
+    outcome?;
+    let times = times.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let seen = summarise(times).ok_or_else(|| LabError::new("no samples"))?;
+    let how = if at_once == 1 { "one by one".to_owned() } else { format!("{at_once} at once") };
+    Ok(Figure {
+        name: format!("CNI ADD end to end, 0 to {N_PODS} Pods on a node, {how}"),
+        values: json!({
+            "medianMs": tenths(seen.median_us / 1000.0), "maxMs": tenths(seen.max_us / 1000.0),
+        }),
+        how: "CNI_COMMAND=ADD antrea-cni < conf, process start to exit".into(),
+    })
+}
+
+/// Time and memory of the plugin's process, without the agent's work.
+fn process_figure(runtime: &Runtime) -> Result<Figure> {
+    let program = runtime.plugins().find("antrea").doing(|| "find our plugin".into())?;
+    let mut times = Vec::new();
+    let mut peak_kb = 0;
+    for _ in 0..200 {
+        interrupt::check()?;
+        let started = Instant::now();
+        let mut child = version_request(&program)?;
+        let mut stdin = child.stdin.take();
+        // While it waits for its stdin, it has done all but answer.
+        if let Some(stdin) = &mut stdin {
+            let _ = stdin.write_all(br#"{"cniVersion":"1.0.0","name":"antrea","type":"antrea"}"#);
+        }
+        drop(stdin);
+        child.wait().doing(|| "wait for antrea-cni".into())?;
+        times.push(started.elapsed().as_secs_f64() * 1e6);
+    }
+    for _ in 0..5 {
+        let mut child = version_request(&program)?;
+        let pid = child.id();
+        let reads = |text: &str| text.lines().any(|l| l.starts_with("State:") && l.contains('S'));
+        // It sleeps once it reads its stdin, which we keep open for that long.
+        let status = interrupt::wait_for(Duration::from_secs(5), "antrea-cni reads", || {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            (reads(&text) && text.contains("antrea")).then_some(text)
+        })?;
+        let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
+        let kb: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+        peak_kb = peak_kb.max(kb);
+        drop(child.stdin.take());
+        child.wait().doing(|| "wait for antrea-cni".into())?;
+    }
+    let seen = summarise(times).ok_or_else(|| LabError::new("no samples"))?;
+    Ok(Figure {
+        name: "antrea-cni as a process, without the agent's work".into(),
+        values: json!({
+            "medianMs": tenths(seen.median_us / 1000.0), "maxMs": tenths(seen.max_us / 1000.0),
+            "peakKb": peak_kb,
+        }),
+        how: "CNI_COMMAND=VERSION antrea-cni < conf, 200 times; VmHWM while it reads".into(),
+    })
+}
+
+fn version_request(program: &Path) -> Result<std::process::Child> {
+    Command::new(program)
+        .env("CNI_COMMAND", "VERSION")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .doing(|| "run antrea-cni".into())
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

@@ -1,0 +1,370 @@
+//! Scenarios: what the network promises, tried on a lab made for it.
+//!
+//! Each scenario passes, fails, or is impossible here with the reason. They share one lab, which
+//! is made beside any other and ended afterwards; `clean` makes and ends its own.
+
+mod address_reuse;
+mod agent_restart;
+mod clean;
+mod cni_churn;
+mod cni_faults;
+mod frames;
+mod leftovers;
+mod mtu;
+mod ovs_restart;
+mod spoof;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::{LabError, Result};
+use crate::interrupt;
+use crate::layout::Layout;
+use crate::matrix;
+use crate::pods;
+use crate::sandbox::{PodIdentity, Sandbox};
+use crate::state::{Mode, Store};
+use crate::ui::{self, Progress};
+use crate::up::{self, OnFailure, UpOptions};
+
+/// How a scenario ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// All it asserts is so.
+    Passed,
+    /// Something is not so.
+    Failed,
+    /// It cannot be tried here.
+    Impossible,
+}
+
+/// What a scenario says when it did not fail.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It passed; figures worth knowing.
+    Passed(Value),
+    /// It cannot be tried here.
+    Impossible(String),
+}
+
+/// One line of the result.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Which scenario.
+    pub scenario: &'static str,
+    /// Addresses of Pods.
+    pub family: &'static str,
+    /// What carries packets between nodes.
+    pub tunnel: &'static str,
+    /// Datapath of the switch.
+    pub datapath: &'static str,
+    /// How it ended.
+    pub result: Verdict,
+    /// Why it failed or is impossible.
+    pub reason: Option<String>,
+    /// Figures worth knowing.
+    pub details: Value,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// The lab that all scenarios share: two nodes, no API server.
+    SharedLab,
+    /// Nothing: it makes its own.
+    Nothing,
+}
+
+struct Scenario {
+    name: &'static str,
+    about: &'static str,
+    needs: Needs,
+    run: fn(&Context<'_>) -> Result<Outcome>,
+}
+
+/// What a scenario works with.
+pub struct Context<'a> {
+    store: Option<&'a Store>,
+    bin_dir: &'a Path,
+    progress: &'a Progress,
+}
+
+impl Context<'_> {
+    /// The shared lab.
+    fn store(&self) -> Result<&Store> {
+        self.store.ok_or_else(|| LabError::new("this scenario has no shared lab"))
+    }
+
+    /// Makes an echo Pod that the scenario removes at its end.
+    fn pod(&self, node: &str, name: &str) -> Result<Pod<'_>> {
+        let store = self.store()?;
+        let identity = PodIdentity {
+            namespace: "check".into(),
+            name: name.into(),
+            uid: format!("check-{name}-{}", jiff::Timestamp::now().as_microsecond()),
+        };
+        let sandbox = pods::add(store, node, &identity, None)?;
+        Ok(Pod { store, sandbox, removed: false })
+    }
+}
+
+/// A Pod of a scenario; removed when dropped.
+struct Pod<'a> {
+    store: &'a Store,
+    sandbox: Sandbox,
+    removed: bool,
+}
+
+impl Pod<'_> {
+    /// Removes it now.
+    fn remove(&mut self) -> Result<()> {
+        if self.removed {
+            return Ok(());
+        }
+        pods::del(self.store, &self.sandbox, Duration::ZERO)?;
+        self.removed = true;
+        Ok(())
+    }
+
+    /// Where its server answers.
+    fn target(&self) -> Result<std::net::SocketAddr> {
+        let address = self.sandbox.addresses().first().copied();
+        let address = address.ok_or_else(|| LabError::new("the Pod has no address"))?;
+        Ok(std::net::SocketAddr::new(address, crate::echo::PORT))
+    }
+}
+
+impl Drop for Pod<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            ui::warn(format!("remove Pod {}: {}", self.sandbox.pod.key(), error.chain()));
+        }
+    }
+}
+
+/// Every scenario, in the order they run.
+const SCENARIOS: [Scenario; 9] = [
+    Scenario {
+        name: "matrix",
+        about: "Pods, nodes and the outside reach each other, with the right address seen",
+        needs: Needs::SharedLab,
+        run: matrix_scenario,
+    },
+    Scenario {
+        name: "mtu",
+        about: "a full-size packet that must not be fragmented crosses between nodes",
+        needs: Needs::SharedLab,
+        run: mtu::run,
+    },
+    Scenario {
+        name: "spoof",
+        about: "forged addresses, ARP, tunnel packets and detours by MAC do not arrive",
+        needs: Needs::SharedLab,
+        run: spoof::run,
+    },
+    Scenario {
+        name: "address-reuse",
+        about: "a Pod that gets a used address inherits no connection of the former one",
+        needs: Needs::SharedLab,
+        run: address_reuse::run,
+    },
+    Scenario {
+        name: "cni-faults",
+        about: "bad requests get the specified error, leave nothing, and the retry succeeds",
+        needs: Needs::SharedLab,
+        run: cni_faults::run,
+    },
+    Scenario {
+        name: "cni-churn",
+        about: "200 ADDs and DELs in parallel leave nothing behind",
+        needs: Needs::SharedLab,
+        run: cni_churn::run,
+    },
+    Scenario {
+        name: "agent-restart",
+        about: "the agent is killed and started under traffic: no packet is lost",
+        needs: Needs::SharedLab,
+        run: agent_restart::run,
+    },
+    Scenario {
+        name: "ovs-restart",
+        about: "ovs-vswitchd is killed and started: flows come back by themselves",
+        needs: Needs::SharedLab,
+        run: ovs_restart::run,
+    },
+    Scenario {
+        name: "clean",
+        about: "up and down, also interrupted, leave the machine as it was",
+        needs: Needs::Nothing,
+        run: clean::run,
+    },
+];
+
+/// Names of all scenarios and what they assert.
+#[must_use]
+pub fn list() -> Vec<(&'static str, &'static str)> {
+    SCENARIOS.iter().map(|s| (s.name, s.about)).collect()
+}
+
+/// Runs scenarios; all of them when none is named.
+///
+/// # Errors
+/// When a name is unknown, or the shared lab does not come up.
+pub fn run(
+    dir: &Path,
+    names: &[String],
+    bin_dir: PathBuf,
+    progress: &Progress,
+) -> Result<Vec<Row>> {
+    for name in names {
+        if !SCENARIOS.iter().any(|s| s.name == name) {
+            let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
+            return Err(LabError::new(format!("no scenario {name}"))
+                .hint(format!("scenarios: {}", known.join(", "))));
+        }
+    }
+    let wanted: Vec<&Scenario> = SCENARIOS
+        .iter()
+        .filter(|s| names.is_empty() || names.iter().any(|n| n == s.name))
+        .collect();
+    let layout = Layout::new(&beside(dir))?;
+    let options = UpOptions {
+        n_nodes: 2,
+        mode: Mode::Standalone,
+        bin_dir: bin_dir.clone(),
+        kubeconfig: None,
+        on_failure: OnFailure::Undo,
+    };
+    let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {
+        let quiet = Progress::start();
+        progress.step("starting a lab of two nodes");
+        Some(Lab(up::run(&layout, &options, &quiet)?))
+    } else {
+        None
+    };
+    let mut rows = Vec::new();
+    for scenario in wanted {
+        interrupt::check()?;
+        let store = lab.as_ref().map(|l| &l.0).filter(|_| scenario.needs == Needs::SharedLab);
+        let context = Context { store, bin_dir: &bin_dir, progress };
+        rows.push(run_one(scenario, &context));
+    }
+    Ok(rows)
+}
+
+fn run_one(scenario: &Scenario, context: &Context<'_>) -> Row {
+    context.progress.step(&format!("{}: {}", scenario.name, scenario.about));
+    let started = Instant::now();
+    let outcome = (scenario.run)(context);
+    let (result, reason, details) = match outcome {
+        Ok(Outcome::Passed(details)) => (Verdict::Passed, None, details),
+        Ok(Outcome::Impossible(reason)) => (Verdict::Impossible, Some(reason), Value::Null),
+        Err(error) => (Verdict::Failed, Some(error.chain()), Value::Null),
+    };
+    let row = Row {
+        scenario: scenario.name,
+        family: "ipv4",
+        tunnel: "geneve",
+        datapath: "netdev",
+        result,
+        reason,
+        details,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    context.progress.step(&format!("{}: {}", scenario.name, words(&row)));
+    row
+}
+
+fn words(row: &Row) -> String {
+    let word = match row.result {
+        Verdict::Passed => "passed",
+        Verdict::Failed => "FAILED",
+        Verdict::Impossible => "impossible",
+    };
+    match &row.reason {
+        Some(reason) => {
+            // The whole of it is in the JSON form.
+            let line: String = reason.replace('\n', " ").chars().take(400).collect();
+            format!("{word}: {line}")
+        }
+        None => format!("{word} {}", row.details),
+    }
+}
+
+/// Prints results for people.
+pub fn print(rows: &[Row]) {
+    let head = ["SCENARIO", "FAMILY", "TUNNEL", "DATAPATH", "SECONDS", "RESULT"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    table.extend(rows.iter().map(|r| {
+        vec![
+            r.scenario.into(),
+            r.family.into(),
+            r.tunnel.into(),
+            r.datapath.into(),
+            format!("{:.1}", r.seconds),
+            words(r),
+        ]
+    }));
+    ui::table(&table);
+}
+
+/// The lab of `check` lies beside the one that `--dir` names, so that both can run.
+fn beside(dir: &Path) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push("-check");
+    dir.with_file_name(name)
+}
+
+/// Ends the lab when the scenarios are over, however they end.
+struct Lab(Store);
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Err(error) = crate::down::run(&self.0, &Progress::start()) {
+            ui::warn(error.chain());
+        }
+    }
+}
+
+fn matrix_scenario(context: &Context<'_>) -> Result<Outcome> {
+    let _pods = [
+        context.pod("node-1", "matrix-1")?,
+        context.pod("node-1", "matrix-2")?,
+        context.pod("node-2", "matrix-3")?,
+        context.pod("node-2", "matrix-4")?,
+    ];
+    let seen = matrix::run(context.store()?)?;
+    if seen.n_failed == 0 {
+        return Ok(Outcome::Passed(json!({ "exchanges": seen.n_passed })));
+    }
+    let first = seen.cells.iter().find(|c| !c.pass);
+    let why = first.map(|c| format!("{} -> {}: {:?}", c.from, c.to, c.error)).unwrap_or_default();
+    Err(LabError::new(format!("{} exchanges failed, first {why}", seen.n_failed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_have_names_of_their_own() {
+        let mut names: Vec<_> = list().into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SCENARIOS.len());
+    }
+
+    #[test]
+    fn an_unknown_scenario_is_refused_with_the_known_ones() {
+        let error = run(Path::new("/run/x"), &["nonsense".into()], "/".into(), &Progress::start())
+            .unwrap_err();
+        assert!(error.next_step().unwrap().contains("agent-restart"));
+    }
+}

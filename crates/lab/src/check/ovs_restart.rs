@@ -1,0 +1,67 @@
+//! The switch is killed and started; nobody but the agent puts the flows back.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::leftovers::flows;
+use super::{Context, Outcome};
+use crate::cli::NodeComponent;
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::probe;
+use crate::run::{kill, start};
+use crate::traffic::Datagrams;
+
+pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
+    let store = context.store()?;
+    let a = context.pod("node-1", "ovs-1")?;
+    let b = context.pod("node-1", "ovs-2")?;
+    let c = context.pod("node-2", "ovs-3")?;
+    let node = store.layout().node("node-1");
+    let before = flows(&node)?;
+    let same = Datagrams::start("on one node", &a.sandbox.netns, b.target()?)?;
+    let across = Datagrams::start("across nodes", &a.sandbox.netns, c.target()?)?;
+    let streams = [&same, &across];
+    wait_for(Duration::from_secs(20), "datagrams flow", || {
+        streams.iter().all(|d| d.received() > 200).then_some(())
+    })?;
+    kill(store, "node-1", NodeComponent::Vswitchd)?;
+    let killed = Instant::now();
+    let counts = streams.map(Datagrams::received);
+    start(store, "node-1", NodeComponent::Vswitchd)?;
+    let restarted = Instant::now();
+    // A few more answers than were on their way when the switch died.
+    let recovered = |i: usize| {
+        wait_for(Duration::from_secs(30), "traffic flows again", || {
+            (streams[i].received() > counts[i] + 50).then(|| killed.elapsed())
+        })
+    };
+    let (on_node, between) = (recovered(0)?, recovered(1)?);
+    let after = wait_for(Duration::from_secs(20), "the flows are what they were", || {
+        flows(&node).ok().filter(|now| *now == before)
+    });
+    if after.is_err() {
+        let now = flows(&node)?;
+        let missing: Vec<_> = before.difference(&now).take(3).cloned().collect();
+        let added: Vec<_> = now.difference(&before).take(3).cloned().collect();
+        return Err(LabError::new(format!(
+            "flows differ after the restart: missing {missing:?}, new {added:?}"
+        )));
+    }
+    let settled = restarted.elapsed();
+    // The outside answers as before: the node's own network came back too.
+    let port =
+        probe::serve(&store.layout().outside_netns(), "outside", &[crate::layout::OUTSIDE.into()])?;
+    let outside = std::net::SocketAddr::new(crate::layout::OUTSIDE.into(), port);
+    probe::tcp_who(&a.sandbox.netns, outside, Duration::from_secs(10))?;
+    let reports = [same.finish(), across.finish()];
+    Ok(Outcome::Passed(json!({
+        "recoveredOnNodeMs": on_node.as_millis(),
+        "recoveredAcrossMs": between.as_millis(),
+        "flowsEqualAfterStartMs": settled.as_millis(),
+        "nFlows": before.len(),
+        "lostOnNode": reports[0].lost(),
+        "lostAcross": reports[1].lost(),
+    })))
+}

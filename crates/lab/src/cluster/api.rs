@@ -1,0 +1,225 @@
+//! The API server process of a lab: our own server, or the way to one that is not ours.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use kube_io::service_accounts::{TokenRequest, request_token};
+use kubelab::{Options, Server};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::{accounts, manifests, token_kubeconfig, underlay_url};
+use crate::error::{Doing, LabError, Result};
+use crate::layout::{API_PORT, API_SERVER, Layout, SERVICE_CIDR};
+use crate::netns;
+use crate::state::{self, Mode, Store};
+
+/// What the process writes once others can use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Port on loopback, of a server of ours.
+    pub port: Option<u16>,
+}
+
+/// Where [`Ready`] is written.
+#[must_use]
+pub fn ready_file(layout: &Layout) -> PathBuf {
+    layout.dir().join("apiserver.json")
+}
+
+/// Runs the process until it is ended.
+///
+/// # Errors
+/// When it cannot serve.
+pub fn run(layout: &Layout) -> Result<()> {
+    crate::ui::log_to_stderr();
+    let store = Store::open(layout)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .doing(|| "start the runtime".into())?;
+    match store.get().mode {
+        Mode::Cluster => runtime.block_on(serve(&store)),
+        Mode::External => runtime.block_on(forward(&store)),
+        Mode::Standalone => Err(LabError::new("this lab has no API server")),
+    }
+}
+
+async fn serve(store: &Store) -> Result<()> {
+    let layout = store.layout();
+    let state = store.get();
+    // After a restart the kubeconfigs that are in use stay valid: same port, same authority.
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, state.api_port.unwrap_or(0)));
+    let local = TcpListener::bind(local).doing(|| format!("listen on {local}"))?;
+    let port = local.local_addr().doing(|| "read the port".into())?.port();
+    let underlay = listen_on_underlay(layout)?;
+    let service_cidr: IpNet = SERVICE_CIDR.parse().doing(|| "read the service range".into())?;
+    let options = Options {
+        listeners: vec![underlay, local],
+        kubelet_dir: Some(layout.dir().join("nodes")),
+        service_cidrs: vec![service_cidr],
+        ..Options::new(layout.dir().join("apiserver"))
+    };
+    let server = Server::start(options).await.doing(|| "start the API server".into())?;
+    for text in manifests() {
+        server.apply_yaml(text).doing(|| "apply the cluster's manifests".into())?;
+    }
+    let admin = server
+        .admin_kubeconfig(&format!("https://127.0.0.1:{port}"))
+        .doing(|| "make the administrator's kubeconfig".into())?;
+    write_secret(&layout.admin_kubeconfig(), &admin)?;
+    let nodes: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
+    for account in accounts(layout, &nodes) {
+        let text = server
+            .kubeconfig_for(&underlay_url(), "kube-system", account.service_account)
+            .doing(|| format!("make a kubeconfig for {}", account.service_account))?;
+        write_secret(&account.kubeconfig, &text)?;
+    }
+    state::write(&ready_file(layout), &Ready { port: Some(port) })?;
+    tracing::info!(port, "ready");
+    until_ended().await?;
+    server.shutdown().await;
+    Ok(())
+}
+
+/// Carries connections from the underlay to an API server that the machine itself reaches.
+async fn forward(store: &Store) -> Result<()> {
+    let layout = store.layout();
+    let state = store.get();
+    let path = state.kubeconfig.clone().ok_or_else(|| LabError::new("no kubeconfig recorded"))?;
+    let cluster = current_cluster(&path)?;
+    let url = cluster["server"].as_str().unwrap_or_default().to_owned();
+    let (host, address) = resolve(&url).await?;
+    let client = super::admin(store).await?;
+    for text in manifests() {
+        kube_io::apply::manifests(&client, text).await.doing(|| "apply manifests".into())?;
+    }
+    let mut seen_from_nodes = cluster.clone();
+    seen_from_nodes["server"] = json!(underlay_url());
+    if cluster.get("tls-server-name").is_none() {
+        seen_from_nodes["tls-server-name"] = json!(host);
+    }
+    let nodes: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
+    for account in accounts(layout, &nodes) {
+        let name = account.service_account;
+        let request =
+            TokenRequest { expiration_seconds: Some(24 * 3600), ..TokenRequest::default() };
+        let token = request_token(&client, "kube-system", name, &request)
+            .await
+            .map_err(|error| LabError::new(error.chain()))?;
+        // The scheduler runs where the machine's own network is.
+        let cluster = if name == "lab-scheduler" { &cluster } else { &seen_from_nodes };
+        write_secret(&account.kubeconfig, &token_kubeconfig(cluster, name, &token.token)?)?;
+    }
+    let listener = listen_on_underlay(layout)?;
+    listener.set_nonblocking(true).doing(|| "set up the listener".into())?;
+    let listener =
+        tokio::net::TcpListener::from_std(listener).doing(|| "use the listener".into())?;
+    state::write(&ready_file(layout), &Ready { port: None })?;
+    tracing::info!(%address, "forwarding");
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((mut inner, _)) = accepted else { continue };
+                tokio::spawn(async move {
+                    match TcpStream::connect(address).await {
+                        Ok(mut outer) => {
+                            let _ = tokio::io::copy_bidirectional(&mut inner, &mut outer).await;
+                        }
+                        Err(error) => tracing::warn!(%error, "reach the API server"),
+                    }
+                });
+            }
+            ended = until_ended() => return ended,
+        }
+    }
+}
+
+fn listen_on_underlay(layout: &Layout) -> Result<TcpListener> {
+    netns::enter(&layout.underlay_netns(), || TcpListener::bind((API_SERVER, API_PORT)))?
+        .doing(|| format!("listen on {API_SERVER}:{API_PORT} of the underlay"))
+}
+
+/// The cluster of a kubeconfig's current context, with its authority in the file itself.
+pub(super) fn current_cluster(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).doing(|| format!("read {}", path.display()))?;
+    let config: Value =
+        serde_saphyr::from_str(&text).doing(|| format!("decode {}", path.display()))?;
+    let named = |list: &str, name: &Value| -> Option<Value> {
+        config[list].as_array()?.iter().find(|e| e["name"] == *name).cloned()
+    };
+    let context = named("contexts", &config["current-context"])
+        .ok_or_else(|| LabError::new(format!("{} has no current context", path.display())))?;
+    let mut cluster = named("clusters", &context["context"]["cluster"])
+        .map(|entry| entry["cluster"].clone())
+        .ok_or_else(|| LabError::new(format!("{} has no cluster", path.display())))?;
+    if let Some(file) = cluster["certificate-authority"].as_str() {
+        let file = path.parent().unwrap_or(Path::new("/")).join(file);
+        let pem = fs::read(&file).doing(|| format!("read {}", file.display()))?;
+        use base64::Engine;
+        let encoded = base64::engine::general_purpose::STANDARD.encode(pem);
+        cluster["certificate-authority-data"] = json!(encoded);
+        if let Some(members) = cluster.as_object_mut() {
+            members.remove("certificate-authority");
+        }
+    }
+    Ok(cluster)
+}
+
+async fn resolve(url: &str) -> Result<(String, SocketAddr)> {
+    let uri: hyper::Uri = url.parse().doing(|| format!("read the server's URL {url}"))?;
+    let host = uri.host().ok_or_else(|| LabError::new(format!("{url} names no host")))?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let port = uri.port_u16().unwrap_or(443);
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), port))
+        .await
+        .doing(|| format!("resolve {host}"))?
+        .collect();
+    let address = *found.first().ok_or_else(|| LabError::new(format!("{host} has no address")))?;
+    Ok((host, address))
+}
+
+/// Tokens are for root only.
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).doing(|| format!("create {}", dir.display()))?;
+    }
+    fs::write(path, text).doing(|| format!("write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        .doing(|| format!("protect {}", path.display()))
+}
+
+async fn until_ended() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate()).doing(|| "listen for SIGTERM".into())?;
+    let mut int = signal(SignalKind::interrupt()).doing(|| "listen for SIGINT".into())?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_cluster_is_found_with_its_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("ca.pem"), "PEM").unwrap();
+        let path = dir.path().join("config");
+        let text = "apiVersion: v1\nkind: Config\ncurrent-context: b\ncontexts:\n\
+                    - {name: a, context: {cluster: x}}\n- {name: b, context: {cluster: y}}\n\
+                    clusters:\n- {name: x, cluster: {server: 'https://x'}}\n\
+                    - {name: y, cluster: {server: 'https://y', certificate-authority: ca.pem}}\n";
+        fs::write(&path, text).unwrap();
+        let cluster = current_cluster(&path).unwrap();
+        assert_eq!(cluster, json!({"server": "https://y", "certificate-authority-data": "UEVN"}));
+    }
+}
