@@ -59,8 +59,8 @@ pub struct UnixCtl {
 pub struct ConntrackFilter {
     /// Those of this zone.
     pub zone: u16,
-    /// Of them the one with this tuple, in the syntax of `ovs-dpctl flush-conntrack`; needs all of its
-    /// fields (`ct_nw_src=..,ct_nw_dst=..,ct_nw_proto=..,ct_tp_src=..,ct_tp_dst=..`) with 3.1.
+    /// Of them those with this original tuple, in the syntax of `ovs-dpctl flush-conntrack`:
+    /// `ct_nw_src=..,ct_nw_dst=..,ct_nw_proto=..,ct_tp_src=..,ct_tp_dst=..`, or some of these.
     pub tuple: Option<String>,
 }
 
@@ -168,15 +168,31 @@ impl UnixCtl {
         self.call("dpctl/dump-conntrack", &args).await
     }
 
-    /// Flushes conntrack entries of `datapath`.
+    /// Flushes conntrack entries. A tuple that is not there is no error.
+    ///
+    /// OVS 3.1 takes the datapath's name for a tuple here, so it is left out unless the daemon has
+    /// more than one datapath and asks for it.
     pub async fn flush_conntrack(
         &self,
         datapath: &str,
         filter: &ConntrackFilter,
     ) -> Result<(), UnixCtlError> {
         let zone = format!("zone={}", filter.zone);
-        let mut args = vec![datapath, &zone];
+        let mut args = vec![zone.as_str()];
         args.extend(filter.tuple.as_deref());
-        self.call("dpctl/flush-conntrack", &args).await.map(drop)
+        let mut result = self.call("dpctl/flush-conntrack", &args).await;
+        if matches!(&result, Err(UnixCtlError::Refused { reason, .. }) if reason.contains("multiple"))
+        {
+            args.insert(0, datapath);
+            result = self.call("dpctl/flush-conntrack", &args).await;
+        }
+        match result {
+            Err(UnixCtlError::Refused { reason, .. })
+                if reason.contains("No such file or directory") =>
+            {
+                Ok(())
+            }
+            result => result.map(drop),
+        }
     }
 }

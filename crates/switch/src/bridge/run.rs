@@ -53,6 +53,7 @@ pub(super) async fn run(
         epoch: 0,
         report_tx,
         barriers: HashMap::new(),
+        reached: Vec::new(),
     };
     for owner in &config.owners {
         keeper.step(Event::Register(*owner));
@@ -105,6 +106,10 @@ pub(super) async fn run(
             }
             changed
         });
+        // Whoever waited sees the state that is reached; it may also have given up.
+        for (reply_tx, refusals) in keeper.reached.drain(..) {
+            let _ = reply_tx.send(refusals);
+        }
     }
 }
 
@@ -133,6 +138,8 @@ struct Keeper {
     epoch: u64,
     report_tx: mpsc::UnboundedSender<(u64, Report)>,
     barriers: HashMap<BarrierId, oneshot::Sender<Vec<Refusal>>>,
+    /// Barriers that are reached and not told yet.
+    reached: Vec<(oneshot::Sender<Vec<Refusal>>, Vec<Refusal>)>,
 }
 
 impl Keeper {
@@ -157,8 +164,7 @@ impl Keeper {
             Op::Report(refusal) => warn!(%refusal, "not on the switch"),
             Op::BarrierDone(id, refusals) => {
                 if let Some(reply_tx) = self.barriers.remove(&id) {
-                    // Whoever waited may have given up.
-                    let _ = reply_tx.send(refusals);
+                    self.reached.push((reply_tx, refusals));
                 }
             }
             Op::Dump(scope) => {

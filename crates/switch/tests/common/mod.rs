@@ -8,12 +8,12 @@ use testkit::netns::in_netns;
 use testkit::ovs::Ovs;
 
 /// How long anything may take.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// The bridge of these tests.
-pub const BRIDGE: &str = "br-int";
+pub(crate) const BRIDGE: &str = "br-int";
 
 /// Runs `body` with a switch of its own, in a namespace of its own, on a runtime of its own.
-pub fn with_ovs<F: Future<Output = ()>>(body: impl FnOnce(Ovs) -> F + Send) {
+pub(crate) fn with_ovs<F: Future<Output = ()>>(body: impl FnOnce(Ovs) -> F + Send) {
     in_netns(|| {
         let ovs = Ovs::start(None);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -26,7 +26,7 @@ pub fn with_ovs<F: Future<Output = ()>>(body: impl FnOnce(Ovs) -> F + Send) {
 }
 
 /// A session with the switch, and a secure bridge on it.
-pub async fn mk_bridge(ovs: &Ovs) -> OvsdbSession {
+pub(crate) async fn mk_bridge(ovs: &Ovs) -> OvsdbSession {
     let session = OvsdbSession::connect(OvsdbConfig::new(ovs.db_sock()));
     session.ensure_bridge(BridgeSpec::secure(BRIDGE, "netdev")).await.unwrap();
     session.wait_ofport(BRIDGE, DEADLINE).await.unwrap();
@@ -34,7 +34,7 @@ pub async fn mk_bridge(ovs: &Ovs) -> OvsdbSession {
 }
 
 /// Waits until `cond` holds.
-pub async fn eventually(what: &str, mut cond: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut cond: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + DEADLINE;
     while !cond() {
         assert!(tokio::time::Instant::now() < end, "not in time: {what}");
