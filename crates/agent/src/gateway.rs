@@ -159,13 +159,13 @@ fn sysctls(gateway: &str, addresses: &[IpNet]) -> Result<()> {
     let has_ipv4 = addresses.iter().any(|net| net.addr().is_ipv4());
     let has_ipv6 = addresses.iter().any(|net| net.addr().is_ipv6());
     if has_ipv4 {
-        Sysctl::new("net.ipv4.ip_forward").set("1").context("forward IPv4")?;
+        Sysctl::new("net/ipv4/ip_forward").set("1").context("forward IPv4")?;
         Sysctl::conf(Family::Ipv4, gateway, "arp_announce").set("1")?;
     }
     if has_ipv6 {
         keep_router_advertisements();
         Sysctl::conf(Family::Ipv6, gateway, "accept_ra").set("0")?;
-        Sysctl::new("net.ipv6.conf.all.forwarding").set("1").context("forward IPv6")?;
+        Sysctl::new("net/ipv6/conf/all/forwarding").set("1").context("forward IPv6")?;
     } else if let Err(error) = Sysctl::conf(Family::Ipv6, gateway, "accept_ra").set("0") {
         tracing::debug!(%error, "IPv6 is off in this kernel");
     }

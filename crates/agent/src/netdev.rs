@@ -112,7 +112,7 @@ fn quiet_ipv6(link: &str) {
 
 /// Host-wide, and not there in a namespace of its own: then whoever owns the host sets it.
 fn raise_receive_buffer() {
-    match Sysctl::new("net.core.rmem_default").set_if_lower(RECEIVE_BUFFER) {
+    match Sysctl::new("net/core/rmem_default").set_if_lower(RECEIVE_BUFFER) {
         Ok(Some(former)) => {
             tracing::info!(former, now = RECEIVE_BUFFER, "raised net.core.rmem_default");
         }
