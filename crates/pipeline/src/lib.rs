@@ -16,3 +16,6 @@ pub use features::pod_connectivity as connectivity;
 pub use fields::{Category, LAYOUT_VERSION, tables};
 pub use layout::{Layout, miss_flows};
 pub use node::{Families, Gateway, NodeConfig, PeerNode, PodInterface, Tunnel, TunnelKind};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! Tests of the whole pipeline: golden flows, properties, and verdicts of a real switch.
+
+mod fixture;
+mod golden;
+mod live;
+mod properties;
+mod switch;
+mod trace;

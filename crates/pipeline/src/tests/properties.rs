@@ -1,0 +1,138 @@
+//! What holds for every set of flows.
+
+use std::collections::BTreeSet;
+
+use openflow::{Action, Match, OfPort, TableId};
+
+use super::fixture::{MODES, all_flows, mk_node};
+use crate::fields::{COOKIE_MARKER, Category, PIPELINE_ROOT_CLASSIFIER, TABLES, table_name};
+
+/// Where an action sends the packet on to.
+fn targets(actions: &[Action]) -> Vec<TableId> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::GotoTable(table) => Some(*table),
+            Action::Ct(ct) => ct.table,
+            Action::Resubmit(resubmit) => resubmit.table,
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_flow_can_be_installed_and_is_there_once() {
+    for (mode, families) in MODES {
+        let mut keys = BTreeSet::new();
+        for flow in all_flows(families) {
+            flow.check().unwrap_or_else(|error| panic!("{mode}: {flow:?}: {error}"));
+            assert!(keys.insert(flow.key()), "{mode}: twice: {flow:?}");
+            assert_eq!(flow.cookie.0 >> 48, u64::from(COOKIE_MARKER));
+            let category = (flow.cookie.0 >> 40) & 0xff;
+            let miss = u64::from(Category::Framework.number());
+            assert!([miss, u64::from(Category::PodConnectivity.number())].contains(&category));
+        }
+    }
+}
+
+#[test]
+fn packets_only_go_forward_and_never_miss() {
+    for (mode, families) in MODES {
+        let flows = all_flows(families);
+        let layout = mk_node(families).layout();
+        let mut reachable = BTreeSet::from([PIPELINE_ROOT_CLASSIFIER]);
+        for table in TABLES {
+            if !reachable.contains(&table.id) {
+                assert!(flows.iter().all(|f| f.table != table.id), "{mode}: {}", table.name);
+                continue;
+            }
+            assert!(layout.has(table.id), "{mode}: {} is in use", table.name);
+            let here = flows.iter().filter(|flow| flow.table == table.id);
+            for flow in here.clone() {
+                for next in targets(&flow.actions) {
+                    assert!(next > table.id, "{mode}: {} to {}", table.name, table_name(next));
+                    reachable.insert(next);
+                }
+            }
+            let misses = here.filter(|f| f.priority == 0 && f.matching == Match::new()).count();
+            assert_eq!(misses, 1, "{mode}: {} has one miss flow", table.name);
+        }
+        let used: BTreeSet<_> = layout.tables().map(|table| table.id).collect();
+        assert_eq!(used, reachable, "{mode}: what is in use is reached");
+    }
+}
+
+#[test]
+fn nothing_is_flooded() {
+    let flooding = [OfPort::NORMAL, OfPort::FLOOD, OfPort::ALL, OfPort::LOCAL];
+    for (mode, families) in MODES {
+        for flow in all_flows(families) {
+            let floods = |a: &Action| matches!(a, Action::Output(port) if flooding.contains(port));
+            assert!(!flow.actions.iter().any(floods), "{mode}: {flow:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_without_tunnel_has_no_tunnel_flows() {
+    for (mode, families) in MODES {
+        let mut node = mk_node(families);
+        node.tunnel = None;
+        let peer = super::fixture::mk_peer(families, 2);
+        assert_eq!(crate::connectivity::peer_flows(&node, &peer), [], "{mode}");
+    }
+}
+
+#[test]
+fn an_address_that_is_there_twice_gives_one_flow() {
+    let mut node = mk_node(crate::Families::V4);
+    node.node_ips.push(node.gateway.ips[0]);
+    let once = crate::connectivity::node_flows(&mk_node(crate::Families::V4));
+    assert_eq!(crate::connectivity::node_flows(&node), once);
+}
+
+#[test]
+fn stages_begin_with_their_first_table_in_use() {
+    use crate::fields::{
+        CLASSIFIER, CONNTRACK_ZONE, IPV6, L3_FORWARDING, OUTPUT, Pipeline, SPOOF_GUARD, Stage,
+    };
+    let layout = mk_node(crate::Families::V6).layout();
+    for (stage, want) in [
+        (Stage::Classifier, CLASSIFIER),
+        (Stage::Validation, SPOOF_GUARD),
+        (Stage::ConntrackState, CONNTRACK_ZONE),
+        (Stage::PreRouting, L3_FORWARDING),
+        (Stage::EgressSecurity, L3_FORWARDING),
+        (Stage::Output, OUTPUT),
+    ] {
+        assert_eq!(layout.first_of(Pipeline::Ip, stage), Some(want), "{stage:?}");
+    }
+    assert_eq!(layout.first_of(Pipeline::Arp, Stage::Start), None, "no ARP without IPv4");
+    assert_eq!(layout.next(SPOOF_GUARD), Some(IPV6));
+    assert_eq!(layout.next(OUTPUT), None);
+    assert_eq!(mk_node(crate::Families::V4).layout().next(SPOOF_GUARD), Some(CONNTRACK_ZONE));
+}
+
+#[test]
+fn many_pods_and_peers_do_not_collide() {
+    use super::fixture::{flows, mk_peer, mk_pod};
+    for (mode, families) in MODES {
+        let node = mk_node(families);
+        let mut keys: BTreeSet<_> = all_flows(families).iter().map(openflow::Flow::key).collect();
+        let pods = (4..100).map(|n| crate::connectivity::pod_flows(&node, &mk_pod(families, n)));
+        let peers = (4..100).map(|n| crate::connectivity::peer_flows(&node, &mk_peer(families, n)));
+        for flow in pods.chain(peers).flat_map(flows) {
+            assert!(keys.insert(flow.key()), "{mode}: twice: {flow:?}");
+        }
+    }
+}
+
+/// What a Pod costs.
+#[test]
+fn a_pod_needs_few_flows() {
+    use super::fixture::mk_pod;
+    let n_flows = MODES.map(|(_, families)| {
+        crate::connectivity::pod_flows(&mk_node(families), &mk_pod(families, 2)).len()
+    });
+    assert_eq!(n_flows, [7, 16, 21]);
+}
