@@ -139,8 +139,6 @@ pub enum Field {
     CtMark,
     /// Connection label.
     CtLabel,
-    /// Original direction's IP protocol.
-    CtNwProto,
     /// Original direction's IPv4 source.
     CtNwSrc,
     /// Original direction's IPv4 destination.
@@ -149,6 +147,8 @@ pub enum Field {
     CtIpv6Src,
     /// Original direction's IPv6 destination.
     CtIpv6Dst,
+    /// Original direction's IP protocol.
+    CtNwProto,
     /// Original direction's source port.
     CtTpSrc,
     /// Original direction's destination port.

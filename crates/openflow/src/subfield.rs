@@ -39,7 +39,7 @@ impl Subfield {
     /// All of `field`.
     #[must_use]
     pub fn whole(field: Field) -> Self {
-        Self { field, offset: 0, n_bits: field.info().bits }
+        Self { field, offset: 0, n_bits: width(field) }
     }
 
     /// The subfield's bits as a mask of the field.
@@ -63,12 +63,12 @@ impl Subfield {
     /// Whether it is the whole field.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.offset == 0 && self.n_bits == self.field.info().bits
+        self.offset == 0 && self.n_bits == width(self.field)
     }
 
     /// Whether the bits exist.
     pub fn check(&self) -> Result<(), CheckError> {
-        let bits = self.field.info().bits;
+        let bits = width(self.field);
         let end = u32::from(self.offset) + u32::from(self.n_bits);
         if self.n_bits == 0 || end > u32::from(bits) {
             return Err(CheckError::OutOfField {
@@ -80,6 +80,11 @@ impl Subfield {
         }
         Ok(())
     }
+}
+
+/// Bits that a subfield of `field` can be of: of a VLAN id all but the one that tells it is there.
+fn width(field: Field) -> u16 {
+    if field == Field::VlanVid { 12 } else { field.info().bits }
 }
 
 /// The lowest `n` bits set.

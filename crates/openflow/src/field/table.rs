@@ -199,7 +199,7 @@ fields! {
     TunDst: "tun_dst" [] "NXM_NX_TUN_IPV4_DST" [] NXM_NX 32 [] 32/4 masked Ipv4 None;
     TunIpv6Src: "tun_ipv6_src" [] "NXM_NX_TUN_IPV6_SRC" [] NXM_NX 109 [] 128/16 masked Ipv6 None;
     TunIpv6Dst: "tun_ipv6_dst" [] "NXM_NX_TUN_IPV6_DST" [] NXM_NX 110 [] 128/16 masked Ipv6 None;
-    TunGbpId: "tun_gbp_id" [] "NXM_NX_TUN_GBP_ID" [] NXM_NX 38 [] 16/2 masked Hex None;
+    TunGbpId: "tun_gbp_id" [] "NXM_NX_TUN_GBP_ID" [] NXM_NX 38 [] 16/2 masked Dec None;
     TunGbpFlags: "tun_gbp_flags" [] "NXM_NX_TUN_GBP_FLAGS" [] NXM_NX 39 [] 8/1 masked Hex None;
     PktMark: "pkt_mark" [] "NXM_NX_PKT_MARK" [] NXM_NX 33 [] 32/4 masked Hex None;
     CtState: "ct_state" [] "NXM_NX_CT_STATE" [] NXM_NX 105 [] 8/4 masked CtState None;

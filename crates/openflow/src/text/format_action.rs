@@ -131,23 +131,9 @@ impl fmt::Display for Action {
 }
 
 fn set_field(f: &mut fmt::Formatter<'_>, field: crate::field::Field, to: Masked) -> fmt::Result {
-    use crate::field::Format;
     let info = field.info();
     f.write_str("set_field:")?;
-    // Here masks are written out, and zero has no 0x when it is at most 8 bytes long.
-    match info.format {
-        Format::Hex | Format::Dec if !to.is_exact(field) || info.format == Format::Hex => {
-            if info.bytes <= 8 {
-                hex(f, to.value)?
-            } else {
-                write!(f, "{:#x}", to.value)?
-            }
-            if !to.is_exact(field) {
-                write!(f, "/{:#x}", to.mask)?;
-            }
-        }
-        _ => Value { field, to }.fmt(f)?,
-    }
+    Value { field, to }.fmt(f)?;
     write!(f, "->{}", info.name)
 }
 

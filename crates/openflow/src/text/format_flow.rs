@@ -106,7 +106,7 @@ fn write_bucket(f: &mut fmt::Formatter<'_>, kind: GroupType, bucket: &Bucket) ->
     if bucket.id.0 <= BucketId::MAX.0 {
         write!(f, "bucket_id:{},", bucket.id.0)?;
     }
-    if kind == GroupType::Select {
+    if kind == GroupType::Select && bucket.weight != 1 {
         write!(f, "weight:{},", bucket.weight)?;
     }
     if bucket.watch_port != OfPort::ANY {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::value::{Value, hex};
+use super::value::Value;
 use crate::field::Field;
 use crate::matching::check::{eth, ip};
 use crate::matching::{Masked, Match};
@@ -31,10 +31,10 @@ impl fmt::Display for Pair {
         let Self(name, field, to) = self;
         write!(f, "{name}=")?;
         match field {
-            // A register that is zero is written without its 0x.
-            Field::Reg(_) | Field::PktMark | Field::CtMark if to.is_exact(*field) => {
-                hex(f, to.value)
-            }
+            Field::CtZone => write!(f, "{}", to.value),
+            Field::EthType => write!(f, "{:#06x}", to.value),
+            Field::Ipv6Label if to.is_exact(*field) => write!(f, "{:#07x}", to.value),
+            Field::Ipv6Label => write!(f, "{:#07x}/{:#07x}", to.value, to.mask),
             Field::IpDscp => write!(f, "{}", to.value << 2),
             _ => Value { field: *field, to: *to }.fmt(f),
         }

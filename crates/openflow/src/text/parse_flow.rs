@@ -79,6 +79,11 @@ impl FromStr for Group {
             .zip(pieces)
             .map(|(n, piece)| bucket(n, piece))
             .collect::<Result<Vec<_>, _>>()?;
+        let weight = u16::from(group_type == Some(GroupType::Select));
+        let buckets = buckets
+            .into_iter()
+            .map(|(bucket, given)| Bucket { weight: given.unwrap_or(weight), ..bucket })
+            .collect();
         Ok(Self {
             id: id.ok_or_else(|| ParseError::new("group_id is missing", text))?,
             group_type: group_type.ok_or_else(|| ParseError::new("type is missing", text))?,
@@ -102,7 +107,9 @@ fn kind(name: &str) -> Result<GroupType, ParseError> {
     }
 }
 
-fn bucket(n: u32, text: &str) -> Result<Bucket, ParseError> {
+/// A bucket, and its weight if one is given.
+fn bucket(n: u32, text: &str) -> Result<(Bucket, Option<u16>), ParseError> {
+    let mut weight = None;
     let mut bucket = Bucket {
         id: BucketId(n),
         weight: 0,
@@ -118,14 +125,14 @@ fn bucket(n: u32, text: &str) -> Result<Bucket, ParseError> {
         let (name, value) = item.split_once([':', '=']).unwrap_or((item, ""));
         match name {
             "bucket_id" => bucket.id = BucketId(number(value)?),
-            "weight" => bucket.weight = number(value)?,
+            "weight" => weight = Some(number(value)?),
             "watch_port" => bucket.watch_port = value.parse()?,
             "watch_group" => bucket.watch_group = GroupId(number(value)?),
             _ => bucket.actions.extend(parse_action::actions(item)?),
         }
     }
     bucket.actions.extend(parse_action::actions(actions)?);
-    Ok(bucket)
+    Ok((bucket, weight))
 }
 
 impl FromStr for Meter {

@@ -16,11 +16,6 @@ pub(super) fn hex(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
     if value == 0 { f.write_str("0") } else { write!(f, "{value:#x}") }
 }
 
-/// Hexadecimal, also for zero: how OVS writes `0x%x`.
-fn hex0(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
-    write!(f, "{value:#x}")
-}
-
 const PORTS: &[(&str, OfPort)] = &[
     ("UNSET", OfPort::UNSET),
     ("IN_PORT", OfPort::IN_PORT),
@@ -81,8 +76,9 @@ impl fmt::Display for Value {
         let exact = mask == ones(info.bits);
         match info.format {
             Format::Dec if exact => write!(f, "{value}"),
-            Format::Dec | Format::Hex => {
-                hex0(f, value)?;
+            Format::Dec => write!(f, "{value:#x}/{mask:#x}"),
+            Format::Hex => {
+                hex(f, value)?;
                 if !exact {
                     write!(f, "/{mask:#x}")?;
                 }

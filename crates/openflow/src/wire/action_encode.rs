@@ -42,7 +42,7 @@ pub(crate) fn put(out: &mut Out, action: &Action) -> Result<(), EncodeError> {
         Action::OutputReg(src) => {
             let start = nicira(out, 15);
             out.u16(ofs_nbits(*src)?);
-            oxm::put_header(out, src.field, 0);
+            oxm::put_older_header(out, src.field);
             out.u16(u16::MAX);
             return finish(out, start);
         }
@@ -254,7 +254,7 @@ fn put_controller(out: &mut Out, controller: &Controller) -> Result<(), EncodeEr
 
 fn property16(out: &mut Out, kind: u16, value: u16) {
     out.u16(kind);
-    out.u16(6);
+    out.u16(8);
     out.u16(value);
     out.u16(0);
 }

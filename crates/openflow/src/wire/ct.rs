@@ -27,7 +27,7 @@ pub(super) fn put(out: &mut Out, ct: &Ct) -> Result<(), EncodeError> {
         }
         CtZone::Field(subfield) => {
             let bits = ofs_nbits(subfield)?;
-            oxm::put_header(out, subfield.field, 0);
+            oxm::put_older_header(out, subfield.field);
             out.u16(bits);
         }
     }

@@ -176,6 +176,9 @@ const STANDARD: &[(u16, Codes)] = &[
             (5, "OFPTFFC_EPERM"),
             (6, "OFPTFFC_BAD_CAPA"),
             (7, "OFPTFFC_BAD_MAX_ENT"),
+            (8, "OFPTFFC_BAD_FEATURES"),
+            (9, "OFPTFFC_BAD_COMMAND"),
+            (10, "OFPTFFC_TOO_MANY"),
         ],
     ),
     (

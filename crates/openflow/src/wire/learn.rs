@@ -43,7 +43,7 @@ pub(super) fn put(out: &mut Out, learn: &Learn) -> Result<(), EncodeError> {
         out.u16(0);
         if let Some(result) = learn.result_dst {
             check(result)?;
-            oxm::put_header(out, result.field, 0);
+            oxm::put_older_header(out, result.field);
         }
     }
     for spec in &learn.specs {
@@ -81,13 +81,13 @@ fn put_spec(
                 });
             }
             out.u16(kind | n_bits);
-            oxm::put_header(out, src.field, 0);
+            oxm::put_older_header(out, src.field);
             out.u16(src.offset);
         }
     }
     if let Some(dst) = dst {
         check(dst)?;
-        oxm::put_header(out, dst.field, 0);
+        oxm::put_older_header(out, dst.field);
         out.u16(dst.offset);
     }
     Ok(())

@@ -54,12 +54,26 @@ pub(crate) fn put_header(out: &mut Out, field: Field, masked: u8) {
     out.u8(info.bytes << masked);
 }
 
+/// The header of `field` in its NXM form, where it has one: what Nicira's own actions carry.
+pub(crate) fn put_older_header(out: &mut Out, field: Field) {
+    let info = field.info();
+    match info.older.first() {
+        Some((class, number)) => {
+            out.u16(*class);
+            out.u8(number << 1);
+            out.u8(info.bytes);
+        }
+        None => put_header(out, field, 0),
+    }
+}
+
 /// `field` with value and, unless the whole field counts, mask.
 pub(crate) fn put(out: &mut Out, field: Field, to: Masked) {
     let info = field.info();
     let n = usize::from(info.bytes);
-    // Eight of the 32 bits of a connection's state are known: OVS masks even all of them.
-    let masked = u8::from(to.mask != ones(info.bits) || field == Field::CtState);
+    // Of these flags few are known: OVS masks even all of those.
+    let few = matches!(field, Field::CtState | Field::TunFlags);
+    let masked = u8::from(few || to.mask != ones(info.bits));
     put_header(out, field, masked);
     out.number(to.value, n);
     if masked == 1 {
