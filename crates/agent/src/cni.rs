@@ -18,6 +18,7 @@ mod lock;
 mod model;
 mod network;
 pub mod plan;
+pub mod real;
 mod reaper;
 mod request;
 mod server;
@@ -30,6 +31,7 @@ pub use model::{
     CONTAINER, HostIfName, PodAddress, PodName, PodRecord, RecordError, external_id, mac_for,
 };
 pub use network::NodeNetwork;
+pub use real::is_ours;
 pub use request::{CmdRequest, RequestError, Verb};
 pub use server::{Node, Readiness, Server, ServerConfig, ServerError};
 pub use store::InterfaceStore;

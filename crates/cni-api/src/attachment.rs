@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Linux allows 15 bytes for an interface name.
 const IFNAME_MAX: usize = 15;
 
-/// The specification sets no limit; this one keeps names out of logs and OVSDB from growing wild.
-const CONTAINER_ID_MAX: usize = 253;
+/// The specification sets no limit; with this one an attachment fits into the alias of a link.
+const CONTAINER_ID_MAX: usize = 200;
 
 /// Why a container id or an interface name cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

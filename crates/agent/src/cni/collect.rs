@@ -96,10 +96,10 @@ impl Shared {
         let (network, data_dir) = (dir.0.as_str(), dir.1.as_ref());
         let owned: BTreeSet<Attachment> = self.store().attachments().into_iter().collect();
         for lease in node.ipam.leases(network, data_dir).await? {
-            if lease.attachment.as_ref().is_some_and(|attachment| owned.contains(attachment)) {
+            if owned.iter().any(|attachment| lease.is_of(attachment)) {
                 continue;
             }
-            info!(ip = %lease.ip, attachment = ?lease.attachment, "lease without a Pod taken back");
+            info!(ip = %lease.ip, container = lease.container_id, "lease without a Pod taken back");
             node.conntrack.flush(&[lease.ip]).await?;
             node.ipam.release_lease(network, data_dir, &lease).await?;
         }
@@ -126,6 +126,8 @@ impl Shared {
                 network: network.clone(),
                 data_dir: data_dir.clone(),
                 wish: None,
+                netns: String::new(),
+                cni_path: String::new(),
             };
             info!(attachment = %ipam.attachment, "not in use any more: Pod removed");
             if let Err(failure) = self.remove(node, ipam, entry.record).await {
@@ -150,12 +152,12 @@ impl Shared {
         let (network, data_dir) = (dir.0.as_str(), dir.1.as_ref());
         for lease in node.ipam.leases(network, data_dir).await? {
             // One that cannot be read may be about to be written.
-            let Some(attachment) = &lease.attachment else { continue };
-            if valid.contains(attachment) {
+            let Some(attachment) = lease.attachment() else { continue };
+            if valid.iter().any(|valid| lease.is_of(valid)) {
                 continue;
             }
-            let _guard = self.locks.lock(attachment).await;
-            if self.store().get(attachment).is_some() {
+            let _guard = self.locks.lock(&attachment).await;
+            if self.store().get(&attachment).is_some() {
                 continue;
             }
             node.conntrack.flush(&[lease.ip]).await?;

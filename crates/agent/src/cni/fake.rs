@@ -111,7 +111,8 @@ impl Ipam for FakeNode {
         let world = self.world();
         let lease = |(ip, owner): (&IpAddr, &Attachment)| Lease {
             ip: *ip,
-            attachment: Some(owner.clone()),
+            container_id: owner.container_id.to_string(),
+            ifname: owner.ifname.to_string(),
         };
         Ok(world.leases.iter().map(lease).collect())
     }

@@ -135,6 +135,8 @@ impl CmdRequest {
             network: network_name(&conf)?,
             data_dir: data_dir(&conf),
             wish: pod_args.ip,
+            netns: args.netns.clone(),
+            cni_path: args.path,
         };
         Ok(Self {
             attachment,

@@ -154,7 +154,14 @@ impl Shared {
 
     pub(super) fn default_ipam(&self, attachment: &Attachment) -> IpamRequest {
         let (network, data_dir) = self.default_ipam_dir();
-        IpamRequest { attachment: attachment.clone(), network, data_dir, wish: None }
+        IpamRequest {
+            attachment: attachment.clone(),
+            network,
+            data_dir,
+            wish: None,
+            netns: String::new(),
+            cni_path: String::new(),
+        }
     }
 
     pub(super) fn default_ipam_dir(&self) -> LeaseDir {

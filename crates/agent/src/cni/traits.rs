@@ -26,7 +26,7 @@ pub enum IpamError {
     #[error("address {0} is not leased to this container")]
     NotLeased(IpAddr),
     /// The store of leases failed.
-    #[error("{action}")]
+    #[error("{action} address")]
     Failed {
         /// What was tried.
         action: &'static str,
@@ -131,6 +131,10 @@ pub struct IpamRequest {
     pub data_dir: Option<PathBuf>,
     /// The address the Pod wishes.
     pub wish: Option<IpAddr>,
+    /// Path of the Pod's namespace; may be empty except to allocate.
+    pub netns: String,
+    /// Where the runtime has plugins, separated by colons.
+    pub cni_path: String,
 }
 
 /// One lease found by [`Ipam::leases`].
@@ -138,8 +142,24 @@ pub struct IpamRequest {
 pub struct Lease {
     /// The address.
     pub ip: IpAddr,
-    /// Who holds it; none when the lease cannot be read.
-    pub attachment: Option<Attachment>,
+    /// The container that holds it, as written; empty when the writer was cut short.
+    pub container_id: String,
+    /// Its interface; empty in leases of old plugins.
+    pub ifname: String,
+}
+
+impl Lease {
+    /// Whether this attachment holds it.
+    pub fn is_of(&self, attachment: &Attachment) -> bool {
+        self.container_id == attachment.container_id.as_str()
+            && (self.ifname.is_empty() || self.ifname == attachment.ifname.as_str())
+    }
+
+    /// Who holds it; none when that can be nobody.
+    pub fn attachment(&self) -> Option<Attachment> {
+        let ifname = if self.ifname.is_empty() { "eth0" } else { &self.ifname };
+        Attachment::new(self.container_id.as_str(), ifname).ok()
+    }
 }
 
 /// Leases of addresses.
