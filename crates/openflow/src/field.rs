@@ -164,6 +164,11 @@ impl Field {
         table::info(self)
     }
 
+    /// Every field there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        table::all()
+    }
+
     /// The field of this `ovs-ofctl` name (`reg3`, `nw_src`) or of this OXM/NXM name
     /// (`NXM_NX_REG3`, `OXM_OF_IPV4_SRC`).
     #[must_use]

@@ -62,6 +62,14 @@ impl Flow {
     /// The priority that `ovs-ofctl` means when none is given.
     pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
+    /// How many conjunction actions a flow with this match can have (4,087 when it is short):
+    /// with more, its place in a dump would be longer than 16 bits tell, and Open vSwitch would
+    /// leave it out. Such a flow is refused when it is encoded.
+    #[must_use]
+    pub fn max_conjunctions(matching: &Match) -> usize {
+        crate::wire::flow::max_actions_len(matching) / 16
+    }
+
     /// A flow without actions.
     #[must_use]
     pub fn new(table: TableId, priority: u16, matching: Match) -> Self {

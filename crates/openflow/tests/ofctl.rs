@@ -1,7 +1,8 @@
 //! What this crate writes and reads, judged by the installed `ovs-ofctl`.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "common/vectors.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test takes the vectors it needs")]
 mod vectors;
 
 use std::fmt::Write as _;
@@ -131,6 +132,10 @@ fn groups_are_printed_as_ovs_ofctl_prints_them() {
     }
 }
 
+/// How messages that are not wanted are listed.
+const OFF: &str = "     PORT_STATUS: (off)\n    FLOW_REMOVED: (off)\n     ROLE_STATUS: (off)\n    \
+                   TABLE_STATUS: (off)\n  REQUESTFORWARD: (off)";
+
 #[test]
 #[ignore = "needs openvswitch: make test"]
 fn connection_messages_are_what_ovs_ofctl_reads() {
@@ -160,7 +165,7 @@ fn connection_messages_are_what_ovs_ofctl_reads() {
     );
     check(
         Message::RoleRequest(ControllerRole { role: Role::Equal, generation_id: 0 }),
-        "OFPT_ROLE_REQUEST: role=equal",
+        "OFPT_ROLE_REQUEST: role=equal generation_id=0",
     );
     check(
         Message::RoleReply(ControllerRole { role: Role::Master, generation_id: 3 }),
@@ -173,9 +178,10 @@ fn connection_messages_are_what_ovs_ofctl_reads() {
     check(Message::SetControllerId(32776), "NXT_SET_CONTROLLER_ID: id=32776");
     check(
         Message::SetAsync(AsyncConfig::packet_ins_only()),
-        "OFPT_SET_ASYNC:\n primary:\n       PACKET_IN: no_match action invalid_ttl action_set \
-         group packet_out\n     PORT_STATUS: (off)\n    FLOW_REMOVED: (off)\n\n \
-         secondary:\n       PACKET_IN: (off)\n     PORT_STATUS: (off)\n    FLOW_REMOVED: (off)",
+        &format!(
+            "OFPT_SET_ASYNC:\n primary:\n       PACKET_IN: no_match action invalid_ttl action_set \
+             group packet_out\n{OFF}\n\n secondary:\n       PACKET_IN: (off)\n{OFF}"
+        ),
     );
 }
 
@@ -236,7 +242,7 @@ fn changes_are_what_ovs_ofctl_reads() {
     delete.cookie_mask = Cookie(u64::MAX);
     check(
         Message::FlowMod(delete),
-        "OFPT_FLOW_MOD: DEL table:3 priority=5,ip cookie:0x1/0xffffffffffffffff out_port:4 out_group:5 \
+        "OFPT_FLOW_MOD: DEL table:3 priority=5,ip cookie:0x1/0xffffffffffffffff out_port:4 \
          actions=drop",
     );
     check(
@@ -255,7 +261,7 @@ fn changes_are_what_ovs_ofctl_reads() {
             after: BucketId::LAST,
             buckets: group.buckets,
         }),
-        "OFPT_GROUP_MOD:\n INSERT_BUCKET command_bucket_id:last,group_id=4,type=select,\
+        "OFPT_GROUP_MOD:\n INSERT_BUCKET command_bucket_id:last,group_id=4,\
          bucket=bucket_id:0,weight:7,actions=resubmit(,9)",
     );
     check(
@@ -264,7 +270,7 @@ fn changes_are_what_ovs_ofctl_reads() {
             group_type: GroupType::Select,
             bucket: BucketId(3),
         }),
-        "OFPT_GROUP_MOD:\n REMOVE_BUCKET command_bucket_id:3,group_id=4,type=select",
+        "OFPT_GROUP_MOD:\n REMOVE_BUCKET command_bucket_id:3,group_id=4",
     );
     check(
         Message::GroupMod(GroupMod::AddOrModify(Group::all(GroupId(4)))),

@@ -258,7 +258,7 @@ registers!(XREGS: 8, "xreg", "OXM_OF_PKT_REG", OXM_OF_PKT_REG + 0, 64 / 8, 0 1 2
 registers!(XXREGS: 4, "xxreg", "NXM_NX_XXREG", NXM_NX + 111, 128 / 16, 0 1 2 3);
 
 /// Every field there is.
-pub(crate) fn all() -> impl Iterator<Item = Field> {
+pub(super) fn all() -> impl Iterator<Item = Field> {
     let regs = (0..16).map(Field::Reg);
     let xregs = (0..8).map(Field::XReg);
     let xxregs = (0..4).map(Field::XxReg);

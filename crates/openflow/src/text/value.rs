@@ -159,8 +159,12 @@ fn frag_name(value: u128, mask: u128) -> &'static str {
 }
 
 fn flags(f: &mut fmt::Formatter<'_>, to: Masked, names: &[&str], exact: bool) -> fmt::Result {
+    let named = ones(u16::try_from(names.len()).unwrap_or(128));
     if exact && to.value == 0 {
         return f.write_str("0");
+    }
+    if !exact && to.mask & !named != 0 {
+        return write!(f, "{:#x}/{:#x}", to.value, to.mask);
     }
     let mut first = true;
     for (bit, name) in names.iter().enumerate() {
@@ -174,7 +178,7 @@ fn flags(f: &mut fmt::Formatter<'_>, to: Masked, names: &[&str], exact: bool) ->
             write!(f, "{}{name}", if to.value & bit != 0 { "+" } else { "-" })?;
         }
     }
-    let rest = to.value & !ones(u16::try_from(names.len()).unwrap_or(128));
+    let rest = to.value & !named;
     if exact && rest != 0 {
         write!(f, "{}{rest:#x}", if first { "" } else { "|" })?;
     }
@@ -297,6 +301,7 @@ fn parse_flags(text: &str, names: &[&str], all: u128) -> Result<(u128, u128), Pa
             None => Ok((number(text)?, all)),
         };
     }
-    let value = text.split('|').map(bit).try_fold(0, |all, bit| bit.map(|bit| all | bit))?;
+    let bits = |name: &str| if name.starts_with("0x") { number(name) } else { bit(name) };
+    let value = text.split('|').map(bits).try_fold(0, |all, bit| bit.map(|bit| all | bit))?;
     Ok((value, all))
 }

@@ -37,6 +37,28 @@ impl<'a> From<&'a FlowMod> for FlowModRef<'a> {
     }
 }
 
+/// What a flow takes in a dump beside match and instructions: the headers of message and list
+/// (16), the flow's own (24), its counters (56).
+const DUMP_OVERHEAD: usize = 16 + 24 + 56;
+
+/// How long match and instructions of a flow may be for a dump to show it.
+fn check_dump_len(len: usize) -> Result<(), EncodeError> {
+    let max = usize::from(u16::MAX) - DUMP_OVERHEAD;
+    if len > max {
+        return Err(EncodeError::TooLong { what: "match and actions of a flow", len, max });
+    }
+    Ok(())
+}
+
+/// How many bytes of actions fit into a flow with this match.
+pub(crate) fn max_actions_len(matching: &crate::matching::Match) -> usize {
+    let mut out = Vec::new();
+    match oxm::put_match(&mut out, matching) {
+        Ok(()) => usize::from(u16::MAX) - DUMP_OVERHEAD - 8 - out.len(),
+        Err(_) => 0,
+    }
+}
+
 /// The body of a flow-mod (OpenFlow 1.5.1, section 7.3.4.2).
 pub(crate) fn put_flow_mod(out: &mut Out, flow_mod: FlowModRef<'_>) -> Result<(), EncodeError> {
     let FlowModRef { command, flow, cookie_mask, out_port, out_group } = flow_mod;
@@ -58,8 +80,10 @@ pub(crate) fn put_flow_mod(out: &mut Out, flow_mod: FlowModRef<'_>) -> Result<()
     out.u32(out_group.0);
     out.u16(flow.flags.bits());
     out.u16(flow.importance);
+    let start = out.len();
     oxm::put_match(out, &flow.matching)?;
-    instruction::put(out, &flow.actions)
+    instruction::put(out, &flow.actions)?;
+    check_dump_len(out.len() - start)
 }
 
 pub(crate) fn read_flow_mod(reader: &mut Reader<'_>) -> Result<FlowMod, DecodeError> {

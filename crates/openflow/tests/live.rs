@@ -1,0 +1,422 @@
+//! What a real switch takes and gives back.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "common/vectors.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test takes the vectors it needs")]
+mod vectors;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use openflow::message::{
+    AsyncConfig, BundleControl, BundleControlType, BundleFlags, BundleId, FlowDump, FlowFilter,
+    FlowMod, FlowModCommand, GroupMod, Hello, MeterMod, MultipartBody, MultipartRequest,
+    PacketInFormat, PacketOut, SwitchConfig, encode_bundled_flow, encode_bundled_group,
+};
+use openflow::{
+    Action, Controller, Cookie, EncodeError, Flow, FlowFlags, Framer, Group, GroupId, Match,
+    Message, Meter, MeterId, OfPort, TableId, Xid,
+};
+use testkit::netns::in_netns;
+use testkit::ovs::Ovs;
+
+/// A connection to the switch's management socket.
+struct Connection {
+    stream: UnixStream,
+    framer: Framer,
+    xid: u32,
+}
+
+impl Connection {
+    fn open(ovs: &Ovs) -> Self {
+        let stream = UnixStream::connect(ovs.mgmt("br-test")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut connection = Self { stream, framer: Framer::new(), xid: 0 };
+        connection.send(&Message::Hello(Hello::openflow15()));
+        let (_, hello) = connection.receive();
+        assert!(matches!(hello, Message::Hello(hello) if hello.speaks_openflow15()));
+        connection
+    }
+
+    fn send(&mut self, message: &Message) -> Xid {
+        self.xid += 1;
+        self.stream.write_all(&message.encode(Xid(self.xid)).unwrap()).unwrap();
+        Xid(self.xid)
+    }
+
+    /// The next message that is no echo request.
+    fn receive(&mut self) -> (Xid, Message) {
+        loop {
+            while let Some(bytes) = self.framer.next_message().unwrap() {
+                match Message::decode(&bytes).unwrap() {
+                    (xid, Message::EchoRequest(data)) => {
+                        let reply = Message::EchoReply(data).encode(xid).unwrap();
+                        self.stream.write_all(&reply).unwrap();
+                    }
+                    message => return message,
+                }
+            }
+            let mut bytes = [0; 65536];
+            let n = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(n, 0, "the switch closed the connection");
+            self.framer.push(&bytes[..n]);
+        }
+    }
+
+    /// Everything the switch says until it has done all that was sent.
+    fn barrier(&mut self) -> Vec<Message> {
+        let barrier = self.send(&Message::BarrierRequest);
+        let mut seen = Vec::new();
+        loop {
+            match self.receive() {
+                (xid, Message::BarrierReply) if xid == barrier => return seen,
+                (_, message) => seen.push(message),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn quiet_barrier(&mut self) {
+        let seen = self.barrier();
+        assert!(seen.is_empty(), "{seen:?}");
+    }
+
+    fn list(&mut self, request: MultipartRequest) -> Vec<MultipartBody> {
+        let request = self.send(&Message::MultipartRequest(request));
+        let mut parts = Vec::new();
+        loop {
+            let (xid, message) = self.receive();
+            assert_eq!(xid, request);
+            let Message::MultipartReply(reply) = message else { panic!("{message:?}") };
+            parts.push(reply.body);
+            if !reply.more {
+                return parts;
+            }
+        }
+    }
+
+    fn flows(&mut self) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        for part in self.list(MultipartRequest::Flows(FlowFilter::all())) {
+            let MultipartBody::Flows(FlowDump { flows: some, undecoded }) = part else {
+                panic!("{part:?}")
+            };
+            assert!(undecoded.is_empty(), "{undecoded:?}");
+            flows.extend(some.into_iter().map(|stats| stats.flow));
+        }
+        flows
+    }
+}
+
+fn with_switch(body: impl FnOnce(&Ovs) + Send) {
+    in_netns(|| {
+        let ovs = Ovs::start(None);
+        ovs.vsctl(&[
+            "add-br",
+            "br-test",
+            "--",
+            "set",
+            "bridge",
+            "br-test",
+            "datapath_type=netdev",
+            "fail_mode=secure",
+            "protocols=OpenFlow10,OpenFlow15",
+        ]);
+        testkit::wait_until(Duration::from_secs(20), "the management socket", || {
+            ovs.mgmt("br-test").exists()
+        });
+        body(&ovs);
+    });
+}
+
+/// The vectors a switch can hold: not those with fields only the datapath sets, each with a table
+/// of its own choosing so that none replaces another.
+fn holdable() -> Vec<Flow> {
+    let mut flows = Vec::new();
+    for text in vectors::flows() {
+        let mut flow: Flow = text.parse().unwrap();
+        flow.flags.remove(FlowFlags::CHECK_OVERLAP | FlowFlags::RESET_COUNTS);
+        let refers = |action: &Action| matches!(action, Action::Meter(_) | Action::Group(_));
+        let goes = |action: &Action| matches!(action, Action::Controller(c) if c.meter.is_some());
+        if flow.actions.iter().any(|action| refers(action) || goes(action)) {
+            continue; // Covered where groups and meters are made.
+        }
+        flow.priority = u16::try_from(flows.len() + 1).unwrap();
+        flow.table = TableId(1);
+        flows.push(flow);
+    }
+    flows
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_switch_gives_back_the_flows_it_got() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        let mut kept = BTreeMap::new();
+        let mut refused = Vec::new();
+        for flow in holdable() {
+            connection.send(&Message::FlowMod(FlowMod::add(flow.clone())));
+            let answers = connection.barrier();
+            if answers.is_empty() {
+                kept.insert(flow.priority, flow.normalize());
+            } else {
+                refused.push(format!("{flow}: {answers:?}"));
+            }
+        }
+        // vswitchd has no such datapath for these, or OpenFlow 1.5 takes them elsewhere.
+        assert!(refused.len() <= 2, "{refused:#?}");
+        let seen = connection.flows();
+        assert_eq!(seen.len(), kept.len());
+        for flow in seen {
+            assert_eq!(Some(&flow), kept.get(&flow.priority), "{flow}");
+        }
+        let mut ours: Vec<String> = kept.values().map(ToString::to_string).collect();
+        ours.sort();
+        assert_eq!(ours, ovs.flows("br-test"));
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn groups_and_meters_come_back_as_they_were_sent() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        let mut groups: BTreeMap<GroupId, Group> = BTreeMap::new();
+        for text in vectors::GROUPS {
+            let group: Group = text.parse().unwrap();
+            connection.send(&Message::GroupMod(GroupMod::Add(group.clone())));
+            connection.quiet_barrier();
+            groups.insert(group.id, group.normalize());
+        }
+        for part in connection.list(MultipartRequest::Groups(GroupId::ALL)) {
+            let MultipartBody::Groups(some) = part else { panic!("{part:?}") };
+            for group in some {
+                assert_eq!(groups.remove(&group.id), Some(group));
+            }
+        }
+        assert!(groups.is_empty(), "{groups:?}");
+
+        let meter = Meter::packets_per_second(MeterId(256), 100, 200);
+        connection.send(&Message::MeterMod(MeterMod::Add(meter.clone())));
+        connection.quiet_barrier();
+        let meters = connection.list(MultipartRequest::Meters(MeterId::ALL));
+        assert_eq!(meters, [MultipartBody::Meters(vec![meter])]);
+
+        for text in [
+            "table=1,priority=1,actions=meter:256,group:1",
+            "table=1,priority=2,actions=controller(userdata=01,meter_id=256,id=7)",
+        ] {
+            let flow: Flow = text.parse().unwrap();
+            connection.send(&Message::FlowMod(FlowMod::add(flow.clone())));
+            connection.quiet_barrier();
+            assert!(connection.flows().contains(&flow), "{text}");
+        }
+        connection.send(&Message::GroupMod(GroupMod::Delete(GroupId(1))));
+        connection.quiet_barrier();
+        assert_eq!(connection.flows().len(), 1, "a group takes its flows with it");
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_bundle_takes_effect_as_a_whole_or_not_at_all() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        let flags = BundleFlags::ATOMIC | BundleFlags::ORDERED;
+        for (bundle, n_flows, bad) in [(BundleId(1), 3000u16, None), (BundleId(2), 100, Some(50))] {
+            let control = |kind| Message::BundleControl(BundleControl { bundle, kind, flags });
+            // The switch answers without flags.
+            let answer = |kind| {
+                let flags = BundleFlags::empty();
+                Message::BundleControl(BundleControl { bundle, kind, flags })
+            };
+            connection.send(&control(BundleControlType::OpenRequest));
+            let mut bytes = Vec::new();
+            let group = Group::all(GroupId(bundle.0)).bucket(0, vec![Action::Output(OfPort(1))]);
+            encode_bundled_group(&mut bytes, Xid(99), bundle, flags, &GroupMod::Add(group))
+                .unwrap();
+            for n in 0..n_flows {
+                // A group that does not exist is refused.
+                let group = GroupId(if Some(n) == bad { 77 } else { bundle.0 });
+                let flow = Flow::new(TableId(bundle.0.try_into().unwrap()), n, Match::new().ip())
+                    .cookie(Cookie(5))
+                    .action(Action::Group(group));
+                let xid = Xid(u32::from(n) + 1000);
+                encode_bundled_flow(&mut bytes, xid, bundle, flags, FlowModCommand::Add, &flow)
+                    .unwrap();
+            }
+            connection.stream.write_all(&bytes).unwrap();
+            connection.send(&control(BundleControlType::CloseRequest));
+            let commit = connection.send(&control(BundleControlType::CommitRequest));
+            assert_eq!(connection.receive().1, answer(BundleControlType::OpenReply));
+            assert_eq!(connection.receive().1, answer(BundleControlType::CloseReply));
+            if let Some(bad) = bad {
+                let (xid, Message::Error(error)) = connection.receive() else { panic!("no error") };
+                assert_eq!(xid, Xid(u32::from(bad) + 1000), "{error:?}");
+                assert_eq!(error.code.to_string(), "OFPBAC_BAD_OUT_GROUP");
+                let (xid, Message::Error(error)) = connection.receive() else { panic!("no error") };
+                assert_eq!((xid, error.code.to_string()), (commit, "OFPBFC_MSG_FAILED".into()));
+            } else {
+                let reply = answer(BundleControlType::CommitReply);
+                assert_eq!(connection.receive(), (commit, reply));
+            }
+        }
+        assert_eq!(connection.flows().len(), 3000);
+        let filter = FlowFilter::by_cookie(Cookie(5), Cookie(u64::MAX));
+        let parts = connection.list(MultipartRequest::Aggregate(filter));
+        let [MultipartBody::Aggregate(sum)] = parts.as_slice() else { panic!("{parts:?}") };
+        assert_eq!(sum.flows, 3000);
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn packets_go_out_and_come_in_with_what_is_attached() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        connection.send(&Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }));
+        connection.send(&Message::SetPacketInFormat(PacketInFormat::Nxt2));
+        connection.send(&Message::SetControllerId(7));
+        connection.send(&Message::SetAsync(AsyncConfig::packet_ins_only()));
+        // Ethernet, IPv4 and UDP, as short as they can be.
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 99, 0, 53, 0, 8, 0, 0]);
+        for pause in [false, true] {
+            let matching: Match = "in_port=CONTROLLER,udp,tp_dst=53".parse().unwrap();
+            let flow = Flow::new(TableId(0), 5, matching)
+                .cookie(Cookie(9))
+                .action(Action::load(openflow::Subfield::reg(3, 0, 7), 5))
+                .action(Action::controller(Controller {
+                    controller_id: 7,
+                    userdata: vec![1, 2, 3],
+                    pause,
+                    ..Controller::default()
+                }));
+            connection.send(&Message::FlowMod(FlowMod::add(flow)));
+            connection.quiet_barrier();
+            let table = vec![Action::Output(OfPort::TABLE)];
+            let out = PacketOut::new(OfPort::CONTROLLER, frame.clone(), table);
+            connection.send(&Message::PacketOut(out));
+            let (_, Message::PacketIn(packet)) = connection.receive() else {
+                panic!("no packet-in")
+            };
+            assert_eq!(packet.data, frame);
+            assert_eq!(packet.full_len, 42);
+            // The switch does not say which flow paused a packet.
+            assert_eq!(packet.cookie, Cookie(if pause { 0 } else { 9 }));
+            assert_eq!(packet.table, TableId(0));
+            assert_eq!(packet.userdata.as_ref(), [1, 2, 3]);
+            assert_eq!(packet.in_port(), Some(OfPort::CONTROLLER));
+            assert_eq!(packet.metadata.exact(openflow::Field::Reg(3)), Some(5));
+            assert_eq!(packet.continuation.is_some(), pause);
+            if pause {
+                connection.send(&Message::Resume(packet));
+                connection.quiet_barrier();
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn ports_and_removed_flows_are_told() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        connection.send(&Message::FeaturesRequest);
+        let (_, Message::FeaturesReply(features)) = connection.receive() else { panic!() };
+        assert_eq!(features.n_tables, 254);
+        let parts = connection.list(MultipartRequest::Ports(OfPort::ANY));
+        let [MultipartBody::Ports(ports)] = parts.as_slice() else { panic!("{parts:?}") };
+        assert_eq!((ports[0].port, ports[0].name.as_str()), (OfPort::LOCAL, "br-test"));
+
+        // A service connection is asked for what it wants to be told.
+        connection.send(&Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }));
+        let mut all = AsyncConfig::flow_removed_only();
+        all.port_status_master = Some(7);
+        connection.send(&Message::SetAsync(all));
+        connection.quiet_barrier();
+        let flow: Flow =
+            "table=4,priority=9,cookie=0x3,send_flow_rem,ip,actions=drop".parse().unwrap();
+        connection.send(&Message::FlowMod(FlowMod::add(flow.clone())));
+        connection.send(&Message::FlowMod(FlowMod::delete_strict(flow.clone())));
+        let (_, Message::FlowRemoved(removed)) = connection.receive() else { panic!() };
+        assert_eq!((removed.table, removed.priority), (flow.table, flow.priority));
+        assert_eq!((removed.cookie, removed.matching), (flow.cookie, flow.matching));
+        assert_eq!(removed.reason, openflow::message::FlowRemovedReason::Delete);
+        connection.quiet_barrier();
+
+        ovs.vsctl(&[
+            "add-port",
+            "br-test",
+            "p1",
+            "--",
+            "set",
+            "interface",
+            "p1",
+            "type=internal",
+            "ofport_request=5",
+        ]);
+        let (_, Message::PortStatus(status)) = connection.receive() else { panic!() };
+        assert_eq!(status.desc.name, "p1");
+        assert_eq!(status.desc.port, OfPort(5));
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_flow_holds_as_many_conjunctions_as_we_say() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        for text in ["", "ct_state=+new+trk,ip,nw_src=10.0.0.1,reg1=5", "ipv6,ipv6_src=1::/64"] {
+            let matching: Match = text.parse().unwrap();
+            let n = u32::try_from(Flow::max_conjunctions(&matching)).unwrap();
+            let flow = |n| {
+                Flow::new(TableId(1), 5, matching.clone())
+                    .actions((0..n).map(|id| Action::conjunction(openflow::ConjId(id), 1, 2)))
+            };
+            connection.send(&Message::FlowMod(FlowMod::add(flow(n))));
+            connection.quiet_barrier();
+            assert!(connection.flows() == [flow(n)], "{n} with {text:?} come back");
+            let more = Message::FlowMod(FlowMod::add(flow(n + 1)));
+            assert!(matches!(more.encode(Xid(1)), Err(EncodeError::TooLong { .. })));
+            connection.send(&Message::FlowMod(FlowMod::delete_strict(flow(0))));
+            connection.quiet_barrier();
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_switch_with_flows_unknown_to_us_can_still_be_read() {
+    with_switch(|ovs| {
+        let mgmt = ovs.mgmt("br-test").display().to_string();
+        for flow in [
+            "table=1,cookie=0x7,mpls,mpls_label=4,actions=drop",
+            "table=2,cookie=0x8,ip,actions=multipath(eth_src,50,modulo_n,1,0,NXM_NX_REG0[0..3])",
+            "table=3,cookie=0x9,ip,actions=drop",
+        ] {
+            ovs.ofctl(&["add-flow", &mgmt, flow]);
+        }
+        let mut connection = Connection::open(ovs);
+        let parts = connection.list(MultipartRequest::Flows(FlowFilter::all()));
+        let [MultipartBody::Flows(dump)] = parts.as_slice() else { panic!("{parts:?}") };
+        assert_eq!(dump.flows.len(), 1);
+        let mut undecoded: Vec<_> = dump
+            .undecoded
+            .iter()
+            .map(|flow| (flow.cookie, flow.matching.clone(), flow.error.to_string()))
+            .collect();
+        undecoded.sort();
+        assert_eq!(
+            undecoded,
+            [
+                (Cookie(7), None, "unknown match field 0x80004404".to_owned()),
+                (Cookie(8), Some(Match::new().ip()), "unknown Nicira action 0xa".to_owned()),
+            ]
+        );
+    });
+}
