@@ -41,7 +41,13 @@ pub(crate) fn run() -> Result<()> {
     stage("gen --check", &mut || generate::run(generate::Mode::Check));
     stage("clippy", &mut || {
         workspace::run(&mut workspace::cargo(&[
-            "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings",
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
         ]))
     });
     let root = is_root();
@@ -76,10 +82,8 @@ fn lab() -> Result<()> {
 }
 
 fn counted(command: &mut Command, tally: &mut Tally) -> Result<()> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("start {command:?}"))?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
     let stdout = child.stdout.take().context("stdout of the tests")?;
     for line in BufReader::new(stdout).lines() {
         let line = line.context("read the tests' output")?;
@@ -129,10 +133,7 @@ fn report(stages: &[Stage], tally: Tally, root: bool) -> Result<()> {
 }
 
 fn is_root() -> bool {
-    Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 #[cfg(test)]
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn closing_lines_are_counted() {
-        let line = "ok. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        let line =
+            "ok. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.1s";
         assert_eq!(count(line, " passed"), 12);
         assert_eq!(count(line, " failed"), 1);
         assert_eq!(count(line, " ignored"), 3);

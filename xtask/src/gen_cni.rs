@@ -8,17 +8,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// The file that [`generate`]'s text belongs in, from the workspace root.
-pub const OUTPUT: &str = "crates/cni-api/src/generated/cni.rs";
+pub(crate) const OUTPUT: &str = "crates/cni-api/src/generated/cni.rs";
 
 const PROTO_DIR: &str = "crates/cni-api/proto";
 const PACKAGE: &str = "antrea_io.antrea.pkg.apis.cni.v1beta1";
 
 /// Returns the generated messages, client and server as Rust text.
-pub fn generate() -> Result<String> {
+pub(crate) fn generate() -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent")?;
     let proto_dir = root.join(PROTO_DIR);
-    let descriptors =
-        protox::compile([proto_dir.join("cni.proto")], [&proto_dir]).context("compile cni.proto")?;
+    let descriptors = protox::compile([proto_dir.join("cni.proto")], [&proto_dir])
+        .context("compile cni.proto")?;
 
     let out_dir = std::env::temp_dir().join(format!("gen-cni-{}", std::process::id()));
     std::fs::create_dir_all(&out_dir).context("create the output folder")?;

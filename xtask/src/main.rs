@@ -44,11 +44,9 @@ enum Chore {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
         Chore::Ci => ci::run(),
-        Chore::Gen { check } => generate::run(if check {
-            generate::Mode::Check
-        } else {
-            generate::Mode::Write
-        }),
+        Chore::Gen { check } => {
+            generate::run(if check { generate::Mode::Check } else { generate::Mode::Write })
+        }
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
         Chore::Docs => docs::run(),
