@@ -1,4 +1,5 @@
 //! The bridge reconciler against a real Open vSwitch.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as expected")]
 
 mod common;
 
@@ -352,7 +353,7 @@ fn packets_come_to_their_controller_id_with_userdata() {
         let mut packet_rx = bridge.packet_ins();
         let controller = Controller {
             controller_id: 5,
-            userdata: vec![1, 2, 3].into(),
+            userdata: vec![1, 2, 3],
             ..Controller::default()
         };
         let flow = Flow::new(TableId(0), 1, Match::new().with(Field::EthType, 0x88b5))

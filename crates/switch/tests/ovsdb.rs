@@ -1,4 +1,5 @@
 //! The OVSDB session and the control socket against a real Open vSwitch.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as expected")]
 
 mod common;
 

@@ -57,12 +57,15 @@ impl EncodedIntents {
             match intent {
                 Intent::Flow(flow) => match EncodedFlow::try_new(flow) {
                     Ok(flow) => encoded.flows.push(flow),
-                    Err((message, error)) => encoded.refused.push(Refusal {
-                        owner,
-                        key: Arc::clone(key),
-                        intent: flow_text(&message),
-                        reason: RefusalReason::Encode(error),
-                    }),
+                    Err(refused) => {
+                        let (message, error) = *refused;
+                        encoded.refused.push(Refusal {
+                            owner,
+                            key: Arc::clone(key),
+                            intent: flow_text(&message),
+                            reason: RefusalReason::Encode(error),
+                        });
+                    }
                 },
                 Intent::Group(group) => encoded.groups.push(group.normalize()),
                 Intent::Meter(meter) => encoded.meters.push(meter),
@@ -75,18 +78,18 @@ impl EncodedIntents {
 impl EncodedFlow {
     /// Encodes a flow in the form in which the switch gives it back.
     pub fn new(flow: Flow) -> Result<Self, EncodeError> {
-        Self::try_new(flow).map_err(|(_, error)| error)
+        Self::try_new(flow).map_err(|refused| refused.1)
     }
 
     /// Gives what could not be encoded back with the reason.
-    fn try_new(flow: Flow) -> Result<Self, (Message, EncodeError)> {
+    fn try_new(flow: Flow) -> Result<Self, Box<(Message, EncodeError)>> {
         let flow = flow.normalize();
         let mut learn_cookies = Vec::new();
         collect_learn_cookies(&flow.actions, &mut learn_cookies);
         let message = Message::FlowMod(FlowMod::add(flow));
         match message.encode(Xid(0)) {
             Ok(bytes) => Ok(Self { bytes: bytes[..].into(), learn_cookies }),
-            Err(error) => Err((message, error)),
+            Err(error) => Err(Box::new((message, error))),
         }
     }
 
