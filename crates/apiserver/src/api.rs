@@ -157,9 +157,7 @@ impl Api {
                 }
             }
             ["apis", group, version] => self.discover_version(request, group, version),
-            ["openapi", "v3"] => {
-                Ok(body::json(200, &openapi::index(&self.registry.all())))
-            }
+            ["openapi", "v3"] => Ok(body::json(200, &openapi::index(&self.registry.all()))),
             ["openapi", "v3", "api", version] => Ok(self.openapi("", version)),
             ["openapi", "v3", "apis", group, version] => Ok(self.openapi(group, version)),
             _ => Ok(page_not_found()),

@@ -55,8 +55,8 @@ pub fn with_type(code: u16, media_type: &str, bytes: impl Into<Bytes>) -> Respon
 /// An answer from its parts. A header that cannot be written as one is left out.
 pub fn build(code: u16, headers: &[(&str, &str)], body: Body) -> Response {
     let mut response = Response::new(body);
-    *response.status_mut() = hyper::StatusCode::from_u16(code)
-        .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        hyper::StatusCode::from_u16(code).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers {
         let (Ok(name), Ok(value)) = (
             hyper::header::HeaderName::from_bytes(name.as_bytes()),

@@ -86,8 +86,7 @@ pub fn group_list(resources: &[impl AsRef<Resource>]) -> Value {
 /// The `/apis/GROUP` document.
 pub fn group(resources: &[impl AsRef<Resource>], name: &str) -> Option<Value> {
     let groups = groups(resources);
-    let (group, versions) =
-        groups.iter().find(|(group, _)| group == name && !group.is_empty())?;
+    let (group, versions) = groups.iter().find(|(group, _)| group == name && !group.is_empty())?;
     let mut body = group_body(group, versions);
     body["kind"] = json!("APIGroup");
     body["apiVersion"] = json!("v1");

@@ -93,8 +93,9 @@ pub fn parse_body(media_type: Option<&str>, body: &[u8]) -> Result<serde_json::V
     let media_type = media_type.unwrap_or("application/json");
     let media_type = media_type.split(';').next().unwrap_or("").trim();
     match media_type {
-        "" | "application/json" => serde_json::from_slice(body)
-            .map_err(|error| ApiError::bad_request(error.to_string())),
+        "" | "application/json" => {
+            serde_json::from_slice(body).map_err(|error| ApiError::bad_request(error.to_string()))
+        }
         "application/yaml" | "application/x-yaml" => {
             let text = std::str::from_utf8(body)
                 .map_err(|_| ApiError::bad_request("the YAML is not UTF-8"))?;
@@ -136,10 +137,22 @@ mod tests {
             ("", Ok((Encoding::Json, View::Whole))),
             ("*/*", Ok((Encoding::Json, View::Whole))),
             ("application/yaml", Ok((Encoding::Yaml, View::Whole))),
-            ("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Json, View::Whole))),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, View::Table))),
-            ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Ok((Encoding::Json, View::Whole))),
-            ("application/json;q=0.5,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", Ok((Encoding::Json, View::Discovery))),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Ok((Encoding::Json, View::Whole)),
+            ),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                Ok((Encoding::Json, View::Table)),
+            ),
+            (
+                "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
+                Ok((Encoding::Json, View::Whole)),
+            ),
+            (
+                "application/json;q=0.5,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                Ok((Encoding::Json, View::Discovery)),
+            ),
             ("text/csv", Err(406)),
             ("application/json;as=Foo;v=v1;g=meta.k8s.io", Err(406)),
         ] {

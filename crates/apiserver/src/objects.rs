@@ -372,11 +372,8 @@ fn check_version(resource: &Resource, object: &Value, old: &Stored) -> Result<()
         if resource.unconditional_update {
             return Ok(());
         }
-        let error = FieldError::invalid(
-            "metadata.resourceVersion",
-            0,
-            "must be specified for an update",
-        );
+        let error =
+            FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         let subject = crate::names::GroupKind::new(&resource.group, &resource.plural);
         return Err(ApiError::invalid(&subject, name, vec![error]));
     }

@@ -29,11 +29,7 @@ pub fn index(resources: &[impl AsRef<Resource>]) -> Value {
 }
 
 /// The document of one group and version.
-pub fn document(
-    resources: &[impl AsRef<Resource>],
-    group: &str,
-    version: &str,
-) -> Option<Value> {
+pub fn document(resources: &[impl AsRef<Resource>], group: &str, version: &str) -> Option<Value> {
     let mut paths = serde_json::Map::new();
     let mut components = BTreeMap::new();
     for resource in resources.iter().map(AsRef::as_ref) {
@@ -67,7 +63,11 @@ fn gvk(resource: &Resource) -> Value {
 }
 
 fn component(resource: &Resource) -> String {
-    format!("{}.{}", api_version(&resource.group, &resource.version).replace('/', "."), resource.kind)
+    format!(
+        "{}.{}",
+        api_version(&resource.group, &resource.version).replace('/', "."),
+        resource.kind
+    )
 }
 
 fn add_paths(resource: &Resource, component: &str, paths: &mut serde_json::Map<String, Value>) {
@@ -106,12 +106,15 @@ fn add_paths(resource: &Resource, component: &str, paths: &mut serde_json::Map<S
             "description": "OK",
             "content": { "application/json": { "schema": schema::reference(component) } },
         });
-        place.insert(method.to_owned(), json!({
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": gvk(resource),
-            "parameters": parameters,
-            "responses": { "200": answer },
-        }));
+        place.insert(
+            method.to_owned(),
+            json!({
+                "x-kubernetes-action": action,
+                "x-kubernetes-group-version-kind": gvk(resource),
+                "parameters": parameters,
+                "responses": { "200": answer },
+            }),
+        );
     }
     if !on_object.is_empty() {
         paths.insert(format!("{collection}/{{name}}"), Value::Object(on_object));

@@ -50,9 +50,7 @@ impl Query {
         match self.get(name) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
-                ))
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
             }),
         }
     }
@@ -173,7 +171,8 @@ fn parse_version(text: &str) -> Result<u64, ApiError> {
 impl ListOptions {
     /// Reads the options of a list (`watch` false) or a watch from a query.
     pub fn parse(query: &Query, verb: ListVerb) -> Result<Self, ApiError> {
-        query.only(&[&LIST_PARAMETERS[..], &["gracePeriodSeconds", "orphanDependents"]].concat())?;
+        query
+            .only(&[&LIST_PARAMETERS[..], &["gracePeriodSeconds", "orphanDependents"]].concat())?;
         let watch = verb == ListVerb::Watch;
         let version = query.get("resourceVersion").filter(|text| !text.is_empty());
         let matching = query.get("resourceVersionMatch").unwrap_or("");

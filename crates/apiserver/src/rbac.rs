@@ -121,8 +121,10 @@ pub fn selects(selector: &Value, object: &Value) -> bool {
     }
     for expression in list(&selector["matchExpressions"]) {
         let name = expression["key"].as_str().unwrap_or("");
-        let values: Vec<String> =
-            list(&expression["values"]).iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let values: Vec<String> = list(&expression["values"])
+            .iter()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
         let values = values.join(",");
         terms.push(match expression["operator"].as_str().unwrap_or("") {
             "In" => format!("{name} in ({values})"),
@@ -234,16 +236,56 @@ mod tests {
     #[test]
     fn rules_allow_what_they_name_and_nothing_else() {
         for (rule, act, want) in [
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), mk_act("get", "pods", "p"), true),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), mk_act("list", "pods", ""), false),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), mk_act("get", "pods/status", "p"), false),
-            (json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}), mk_act("patch", "pods/status", "p"), true),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["*/status"]}), mk_act("get", "pods/status", "p"), true),
-            (json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["pods"]}), mk_act("get", "pods", "p"), false),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}), mk_act("get", "pods", "p"), true),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}), mk_act("get", "pods", "q"), false),
-            (json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}), mk_act("list", "pods", ""), false),
-            (json!({"verbs": ["get"], "nonResourceURLs": ["*"]}), mk_act("get", "pods", "p"), false),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
+                mk_act("get", "pods", "p"),
+                true,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
+                mk_act("list", "pods", ""),
+                false,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
+                mk_act("get", "pods/status", "p"),
+                false,
+            ),
+            (
+                json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+                mk_act("patch", "pods/status", "p"),
+                true,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["*/status"]}),
+                mk_act("get", "pods/status", "p"),
+                true,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["pods"]}),
+                mk_act("get", "pods", "p"),
+                false,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}),
+                mk_act("get", "pods", "p"),
+                true,
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}),
+                mk_act("get", "pods", "q"),
+                false,
+            ),
+            (
+                json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}),
+                mk_act("list", "pods", ""),
+                false,
+            ),
+            (
+                json!({"verbs": ["get"], "nonResourceURLs": ["*"]}),
+                mk_act("get", "pods", "p"),
+                false,
+            ),
         ] {
             assert_eq!(allows(&rule, &act), want, "{rule} {act:?}");
         }

@@ -152,10 +152,6 @@ mod tests {
             "/api/v1/pods?fieldSelector=metadata.name%3Dp",
             "list group= version=v1 ns= pods/p sub=",
         );
-        check(
-            M::GET,
-            "/api/v1/watch/namespaces/a/pods",
-            "watch group= version=v1 ns=a pods/ sub=",
-        );
+        check(M::GET, "/api/v1/watch/namespaces/a/pods", "watch group= version=v1 ns=a pods/ sub=");
     }
 }

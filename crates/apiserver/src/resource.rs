@@ -264,8 +264,11 @@ pub struct Call {
 /// Answers requests for a subresource, or for a resource that is not in the store.
 pub trait Connect: Send + Sync {
     /// Answers one request; it is authorized already.
-    fn connect(&self, call: Call, request: Request)
-    -> BoxFuture<'static, Result<Response, ApiError>>;
+    fn connect(
+        &self,
+        call: Call,
+        request: Request,
+    ) -> BoxFuture<'static, Result<Response, ApiError>>;
 }
 
 type Id = (String, String, String);

@@ -155,8 +155,8 @@ async fn update(
     let options = WriteOptions::parse(&call.info.query, "UpdateOptions")?;
     let object = read_object(request, &call.resource.kind).await?;
     let (namespace, name) = (namespace(call), &call.path.name);
-    let done = writer(call, options)
-        .update(&call.resource, namespace, name, part, move |_| Ok(object))?;
+    let done =
+        writer(call, options).update(&call.resource, namespace, name, part, move |_| Ok(object))?;
     written(call, form, 200, &done)
 }
 
@@ -173,10 +173,9 @@ async fn apply_patch(
     let options = WriteOptions::parse(&call.info.query, "PatchOptions")?;
     let body = read_body(request).await?;
     let (namespace, name) = (namespace(call), &call.path.name);
-    let done =
-        writer(call, options).update(&call.resource, namespace, name, part, |old| {
-            patch::apply(format, &call.resource.shape, old, &body)
-        })?;
+    let done = writer(call, options).update(&call.resource, namespace, name, part, |old| {
+        patch::apply(format, &call.resource.shape, old, &body)
+    })?;
     written(call, form, 200, &done)
 }
 

@@ -61,9 +61,7 @@ impl LabelSelector {
 }
 
 fn expected(found: &str, what: &str) -> ApiError {
-    ApiError::bad_request(format!(
-        "unable to parse requirement: found '{found}', expected: {what}"
-    ))
+    ApiError::bad_request(format!("unable to parse requirement: found '{found}', expected: {what}"))
 }
 
 struct Tokens<'a> {
@@ -286,7 +284,11 @@ mod tests {
             ("status.phase=", true),
             ("spec.nodeName=", false),
         ] {
-            assert_eq!(FieldSelector::parse(selector).unwrap().matches(&object), want, "{selector}");
+            assert_eq!(
+                FieldSelector::parse(selector).unwrap().matches(&object),
+                want,
+                "{selector}"
+            );
         }
         assert!(FieldSelector::parse("data.a=b").unwrap().check(&[]).is_err());
         assert!(FieldSelector::parse("nonsense").is_err());

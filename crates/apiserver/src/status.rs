@@ -258,10 +258,8 @@ impl ApiError {
 
     /// No offered media type at all matches.
     pub fn no_representation(offered: &str) -> Self {
-        Self::not_acceptable(format!(
-            "406: Not Acceptable\n\nAvailable representations: {offered}"
-        ))
-        .with_empty_details()
+        Self::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {offered}"))
+            .with_empty_details()
     }
 
     /// A JSON patch did not apply.
@@ -277,8 +275,7 @@ impl ApiError {
 
     /// The asked version lies ahead of ours.
     pub fn version_ahead(asked: u64, current: u64) -> Self {
-        let message =
-            format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut error = Self::new(504, "Timeout", message).with_cause(
             "ResourceVersionTooLarge",
             "Too large resource version",

@@ -325,13 +325,10 @@ impl Tx<'_> {
         let held = self.state.collection(collection);
         let before = held.objects.insert(key.to_owned(), object.clone());
         let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(collection, Change {
-            version,
-            key: key.to_owned(),
-            kind,
-            object: object.clone(),
-            before,
-        });
+        self.record(
+            collection,
+            Change { version, key: key.to_owned(), kind, object: object.clone(), before },
+        );
         object
     }
 
@@ -342,13 +339,16 @@ impl Tx<'_> {
         let mut value = before.value().clone();
         meta::set(&mut value, "resourceVersion", json!(version.to_string()));
         let object = Stored::new(value);
-        self.record(collection, Change {
-            version,
-            key: key.to_owned(),
-            kind: ChangeKind::Deleted,
-            object: object.clone(),
-            before: Some(before),
-        });
+        self.record(
+            collection,
+            Change {
+                version,
+                key: key.to_owned(),
+                kind: ChangeKind::Deleted,
+                object: object.clone(),
+                before: Some(before),
+            },
+        );
         Some(object)
     }
 

@@ -96,8 +96,7 @@ pub fn row(cells: Vec<Value>, object: &Value, include: Include) -> Value {
 
 /// A table.
 pub fn table(metadata: Value, columns: Option<&[Column]>, rows: Vec<Value>) -> Value {
-    let columns =
-        columns.map(|columns| columns.iter().map(Column::definition).collect::<Vec<_>>());
+    let columns = columns.map(|columns| columns.iter().map(Column::definition).collect::<Vec<_>>());
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

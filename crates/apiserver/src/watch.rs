@@ -215,9 +215,8 @@ fn visible(
     fields: &FieldSelector,
     change: &Change,
 ) -> Option<(&'static str, Stored)> {
-    let selects = |object: &Stored| {
-        labels.matches(object.value()) && fields.matches(object.value())
-    };
+    let selects =
+        |object: &Stored| labels.matches(object.value()) && fields.matches(object.value());
     let before = change.before.as_ref().filter(|before| selects(before));
     let after = (change.kind != ChangeKind::Deleted && selects(&change.object)).then_some(());
     match (before, after) {

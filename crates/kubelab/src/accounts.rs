@@ -44,9 +44,9 @@ impl Accounts {
 
     fn account(&self, namespace: &str, name: &str) -> Result<Value, ApiError> {
         let found = self.store.get(SERVICE_ACCOUNTS, &key(namespace, name));
-        found.map(|account| account.value().clone()).ok_or_else(|| {
-            ApiError::not_found(&GroupResource::new("", SERVICE_ACCOUNTS), name)
-        })
+        found
+            .map(|account| account.value().clone())
+            .ok_or_else(|| ApiError::not_found(&GroupResource::new("", SERVICE_ACCOUNTS), name))
     }
 
     fn mint(

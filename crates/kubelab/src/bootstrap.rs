@@ -20,13 +20,17 @@ pub(crate) fn run(
         });
         cluster.apply(object)?;
     }
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "kube-scheduler", "namespace": "kube-system" },
+    }))?;
     for object in roles() {
         cluster.apply(object)?;
     }
     let Some(address) = service_cidrs.first().and_then(|range| range.hosts().next()) else {
         return Ok(());
     };
-    let (family, policy) = if address.is_ipv4() { ("IPv4", "SingleStack") } else { ("IPv6", "SingleStack") };
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     let port = endpoint.map_or(6443, |endpoint| endpoint.port());
     let metadata = json!({
         "name": "kubernetes", "namespace": "default",
@@ -38,7 +42,7 @@ pub(crate) fn run(
             "clusterIP": address.to_string(),
             "clusterIPs": [address.to_string()],
             "ipFamilies": [family],
-            "ipFamilyPolicy": policy,
+            "ipFamilyPolicy": "SingleStack",
             "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }],
         },
     }))?;
@@ -77,9 +81,7 @@ fn binding(name: &str, groups: &[&str]) -> Value {
 }
 
 fn roles() -> Vec<Value> {
-    let create = |group: &str, resources: &[&str]| {
-        json!({ "verbs": ["create"], "apiGroups": [group], "resources": resources })
-    };
+    let create = |group: &str, resources: &[&str]| json!({ "verbs": ["create"], "apiGroups": [group], "resources": resources });
     let get = |urls: &[&str]| json!([{ "verbs": ["get"], "nonResourceURLs": urls }]);
     let all = json!([
         { "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] },
@@ -96,11 +98,32 @@ fn roles() -> Vec<Value> {
     ]);
     let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
     let discovery = [
-        "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
-        "/readyz", "/version", "/version/",
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
     ];
     let known = "system:authenticated";
+    let scheduler = json!([
+        { "verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["nodes", "pods"] },
+        create("", &["bindings", "pods/binding"]),
+        { "verbs": ["patch", "update"], "apiGroups": [""], "resources": ["pods/status"] },
+    ]);
+    let mut schedules = binding("system:kube-scheduler", &[]);
+    schedules["subjects"] = json!([
+        { "kind": "User", "name": "system:kube-scheduler" },
+        { "kind": "ServiceAccount", "name": "kube-scheduler", "namespace": "kube-system" },
+    ]);
     vec![
+        role("system:kube-scheduler", scheduler),
+        schedules,
         role("cluster-admin", all),
         binding("cluster-admin", &["system:masters"]),
         role("system:basic-user", basic),

@@ -331,7 +331,12 @@ fn register_groups(registry: &Arc<Registry>, maker: &Maker, to: &Connectors) {
     for (group, kind, plural, scope) in [
         ("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", Cluster),
         ("authentication.k8s.io", "TokenReview", "tokenreviews", Cluster),
-        ("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", Namespaced),
+        (
+            "authorization.k8s.io",
+            "LocalSubjectAccessReview",
+            "localsubjectaccessreviews",
+            Namespaced,
+        ),
         ("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", Cluster),
         ("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", Cluster),
         ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", Cluster),

@@ -205,7 +205,8 @@ async fn refused(answer: hyper::Response<hyper::body::Incoming>) -> ApiError {
 fn stream_query(query: &Query) -> Result<Vec<(&str, &str)>, ApiError> {
     const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
     query.only(&["container", "command", "stdin", "stdout", "stderr", "tty"])?;
-    let mut passed: Vec<(&str, &str)> = query.all("command").map(|word| ("command", word)).collect();
+    let mut passed: Vec<(&str, &str)> =
+        query.all("command").map(|word| ("command", word)).collect();
     for name in STREAMS {
         let default = matches!(name, "stdout" | "stderr");
         let on = if query.get(name).is_some() { query.flag(name) } else { default };
@@ -259,8 +260,7 @@ async fn stream(
     }
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-    let (client, kubelet) =
-        (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
+    let (client, kubelet) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
     let stopping = call.api.stopping.clone();
     tokio::spawn(async move {
         let (Ok(client), Ok(kubelet)) = (client.await, kubelet.await) else { return };

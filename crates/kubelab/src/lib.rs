@@ -17,6 +17,7 @@ mod pod_parts;
 mod reviews;
 mod server;
 
+pub mod client;
 pub mod scheduler;
 
 pub mod testing;

@@ -41,9 +41,8 @@ fn bind(call: &Call, body: &Value, options: WriteOptions) -> Result<(), ApiError
     if !matches!(target["kind"].as_str(), None | Some("Node" | "")) || node.is_empty() {
         return Err(ApiError::bad_request("a binding's target must be a Node with a name"));
     }
-    let conflict = |why: String| {
-        Err(ApiError::conflict(&GroupResource::new("", "pods/binding"), name, &why))
-    };
+    let conflict =
+        |why: String| Err(ApiError::conflict(&GroupResource::new("", "pods/binding"), name, &why));
     let key = key(&call.path.namespace, name);
     call.api.store.write(|tx| {
         let Some(old) = tx.get(POD, &key) else {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::pki::{Authority, PkiError};
+use apiserver::pki::{Authority, Identity, PkiError};
 use apiserver::server::TlsServer;
 use apiserver::status::ApiError;
 use apiserver::token::TokenKey;
@@ -85,9 +85,8 @@ impl Server {
         for listener in options.listeners {
             listener.set_nonblocking(true).map_err(ServerError::Listener)?;
             addresses.push(listener.local_addr().map_err(ServerError::Listener)?);
-            listeners.push(
-                tokio::net::TcpListener::from_std(listener).map_err(ServerError::Listener)?,
-            );
+            listeners
+                .push(tokio::net::TcpListener::from_std(listener).map_err(ServerError::Listener)?);
         }
         let mut names: Vec<String> = [
             "localhost",
@@ -100,9 +99,12 @@ impl Server {
         ]
         .map(str::to_owned)
         .to_vec();
-        names.extend(options.service_cidrs.iter().filter_map(|range| {
-            range.hosts().next().map(|first| first.to_string())
-        }));
+        names.extend(
+            options
+                .service_cidrs
+                .iter()
+                .filter_map(|range| range.hosts().next().map(|first| first.to_string())),
+        );
         names.extend(options.advertise.iter().map(|address| address.ip().to_string()));
         names.extend(addresses.iter().map(|address| address.ip().to_string()));
         names.extend(options.cert_names);
@@ -148,14 +150,18 @@ impl RunningServer {
 
     /// A kubeconfig whose user may do everything.
     pub fn admin_kubeconfig(&self, server_url: &str) -> Result<String, ServerError> {
-        let identity =
-            self.authority.issue_client("kubernetes-admin", Some(apiserver::user::MASTERS))?;
+        let identity = self.admin_identity()?;
         let user = format!(
             "    client-certificate-data: {}\n    client-key-data: {}\n",
             BASE64.encode(identity.cert_pem),
             BASE64.encode(identity.key_pem)
         );
         Ok(self.kubeconfig(server_url, "kubernetes-admin", "default", &user))
+    }
+
+    /// A client certificate whose user may do everything.
+    pub fn admin_identity(&self) -> Result<Identity, ServerError> {
+        Ok(self.authority.issue_client("kubernetes-admin", Some(apiserver::user::MASTERS))?)
     }
 
     /// A kubeconfig that acts as a ServiceAccount, which must exist.

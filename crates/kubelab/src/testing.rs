@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
+use crate::client::{Client, Credential};
 use crate::server::{Options, RunningServer, Server, ServerError};
 
 /// A running server for a test.
@@ -23,6 +24,18 @@ impl TestServer {
     /// A kubeconfig whose user may do everything.
     pub fn admin_kubeconfig(&self) -> Result<String, ServerError> {
         self.server.admin_kubeconfig(&self.url)
+    }
+
+    /// A client that may do everything.
+    pub fn admin_client(&self) -> Result<Client, ServerError> {
+        let credential = Credential::Certificate(self.server.admin_identity()?);
+        self.client(credential)
+    }
+
+    /// A client with the given credential.
+    pub fn client(&self, credential: Credential) -> Result<Client, ServerError> {
+        Client::new(&self.url, self.server.ca_pem(), credential)
+            .map_err(|error| ServerError::Manifest(error.to_string()))
     }
 
     /// Writes the administrator's kubeconfig to a file and gives its path.

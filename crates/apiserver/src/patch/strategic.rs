@@ -94,7 +94,8 @@ fn merge_field(
                 *slot = Value::Array(Vec::new());
             }
             if let Value::Array(items) = slot {
-                let shape = if let Type::Struct(shape) = inner.as_ref() { Some(shape) } else { None };
+                let shape =
+                    if let Type::Struct(shape) = inner.as_ref() { Some(shape) } else { None };
                 *items = merge_list(items, patch, key, shape.map(|shape| shape.as_ref()))?;
             }
         }
@@ -293,8 +294,16 @@ mod tests {
             json!({"one": {"$retainKeys": ["type"], "type": "B"}}),
             json!({"one": {"type": "B"}}),
         );
-        check(json!({"one": {"type": "A"}}), json!({"one": {"$patch": "delete"}}), json!({"one": {}}));
-        check(json!({"free": {"a": "1"}}), json!({"free": {"a": null, "b": "2"}}), json!({"free": {"b": "2"}}));
+        check(
+            json!({"one": {"type": "A"}}),
+            json!({"one": {"$patch": "delete"}}),
+            json!({"one": {}}),
+        );
+        check(
+            json!({"free": {"a": "1"}}),
+            json!({"free": {"a": null, "b": "2"}}),
+            json!({"free": {"b": "2"}}),
+        );
         check(json!({"atomic": ["a"]}), json!({"atomic": ["b"]}), json!({"atomic": ["b"]}));
     }
 }

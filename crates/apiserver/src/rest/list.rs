@@ -73,13 +73,11 @@ impl Continue {
         let bytes = GeneralPurpose::new(&base64::alphabet::URL_SAFE, lenient)
             .decode(token.trim_end_matches('='))
             .map_err(|error| bad(error.to_string()))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
-            match bytes.first() {
-                Some(byte) if !matches!(byte, b'{' | b'[' | b'"' | b' '..=b'~') => bad(format!(
-                    "invalid character '\\u{byte:04x}' looking for beginning of value"
-                )),
-                _ => bad(error.to_string()),
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| match bytes.first() {
+            Some(byte) if !matches!(byte, b'{' | b'[' | b'"' | b' '..=b'~') => {
+                bad(format!("invalid character '\\u{byte:04x}' looking for beginning of value"))
             }
+            _ => bad(error.to_string()),
         })?;
         let start = value["start"].as_str().ok_or_else(|| bad("no start".to_owned()))?;
         let start = start.trim_start_matches('/').trim_end_matches('\0').to_owned();

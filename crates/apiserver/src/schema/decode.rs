@@ -31,7 +31,8 @@ pub fn decode(
     object: &mut Value,
     unknown: Unknown,
 ) -> Result<Decoded, String> {
-    let mut walk = Walk { kind, unknown, names: Vec::new(), path: String::new(), found: Vec::new() };
+    let mut walk =
+        Walk { kind, unknown, names: Vec::new(), path: String::new(), found: Vec::new() };
     match object {
         Value::Object(map) => walk.fields(shape, map)?,
         other => return Err(walk.mismatch(other, &Type::Any)),
@@ -195,7 +196,8 @@ mod tests {
     use super::*;
 
     fn check(object: Value, want: Result<Value, &str>) {
-        let text = "M data:{string} list:[Item]@name at:time amount:quantity\nItem name:string n:int32";
+        let text =
+            "M data:{string} list:[Item]@name at:time amount:quantity\nItem name:string n:int32";
         let types = super::super::parse(text).unwrap();
         let mut object = object;
         let got = decode("M", &types["M"], &mut object, Unknown::Drop);

@@ -99,7 +99,8 @@ pub fn quantity_millis(text: &str) -> Option<i128> {
 
 /// A time with whole seconds in UTC.
 pub(super) fn canonical_time(text: &str) -> Result<String, String> {
-    let time: Timestamp = text.parse().map_err(|_| time_error(text, "2006-01-02T15:04:05Z07:00"))?;
+    let time: Timestamp =
+        text.parse().map_err(|_| time_error(text, "2006-01-02T15:04:05Z07:00"))?;
     Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
@@ -110,7 +111,9 @@ pub(super) fn canonical_micro_time(text: &str) -> Result<String, String> {
     let tail = text.get(19..).unwrap_or("");
     let digits = tail.strip_prefix('.').unwrap_or("");
     if digits.bytes().take_while(u8::is_ascii_digit).count() != 6 {
-        return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {tail:?} as \".000000\""));
+        return Err(format!(
+            "parsing time {text:?} as {LAYOUT:?}: cannot parse {tail:?} as \".000000\""
+        ));
     }
     Ok(time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
 }

@@ -150,7 +150,8 @@ impl Strategy for EventRules {
             .find_map(|field| object[*field].as_str())
             .map_or_else(|| "<unknown>".to_owned(), since);
         let involved = &object["involvedObject"];
-        let subject = format!("{}/{}", text(involved, "kind").to_lowercase(), text(involved, "name"));
+        let subject =
+            format!("{}/{}", text(involved, "kind").to_lowercase(), text(involved, "name"));
         vec![
             json!(last),
             object["type"].clone(),

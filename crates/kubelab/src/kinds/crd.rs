@@ -157,7 +157,10 @@ impl Strategy for Rules {
         for (index, version) in each(spec, "versions").enumerate() {
             let at = |name: &str| format!("spec.versions[{index}].{name}");
             if !version["schema"]["openAPIV3Schema"].is_object() {
-                errors.push(FieldError::required(&at("schema.openAPIV3Schema"), "schemas are required"));
+                errors.push(FieldError::required(
+                    &at("schema.openAPIV3Schema"),
+                    "schemas are required",
+                ));
             }
             if version["subresources"]["scale"].is_object() {
                 errors.push(FieldError::forbidden(&at("subresources.scale"), "not served here"));

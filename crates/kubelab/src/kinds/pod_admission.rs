@@ -50,8 +50,7 @@ pub(super) fn admit(
     for taint in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = each(spec, "tolerations").any(|own| {
             matches!(text(own, "key"), "") && text(own, "operator") == "Exists"
-                || text(own, "key") == taint
-                    && matches!(text(own, "effect"), "NoExecute" | "")
+                || text(own, "key") == taint && matches!(text(own, "effect"), "NoExecute" | "")
         });
         if !tolerated && let Some(list) = spec["tolerations"].as_array_mut() {
             list.push(json!({

@@ -90,9 +90,8 @@ fn ended_reason(ended: &Value) -> String {
 fn restarts(status: &Value) -> String {
     let containers = || each(status, "containerStatuses");
     let count: i64 = containers().filter_map(|c| c["restartCount"].as_i64()).sum();
-    let last = containers()
-        .filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str())
-        .max();
+    let last =
+        containers().filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str()).max();
     match last {
         Some(last) if count > 0 => format!("{count} ({} ago)", since(last)),
         _ => count.to_string(),

@@ -26,7 +26,10 @@ impl Strategy for RoleRules {
             let field = |name: &str| format!("rules[{index}].{name}");
             let empty = |name: &str| each(rule, name).next().is_none();
             if empty("verbs") {
-                errors.push(FieldError::required(&field("verbs"), "verbs must contain at least one value"));
+                errors.push(FieldError::required(
+                    &field("verbs"),
+                    "verbs must contain at least one value",
+                ));
             }
             if !empty("nonResourceURLs") {
                 if !meta::namespace(object).is_empty() {
@@ -73,8 +76,11 @@ impl Strategy for BindingRules {
         let mut errors = Vec::new();
         let role = &object["roleRef"];
         one_of(&mut errors, "roleRef.apiGroup", text(role, "apiGroup"), &[GROUP]);
-        let kinds: &[&str] =
-            if meta::namespace(object).is_empty() { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
+        let kinds: &[&str] = if meta::namespace(object).is_empty() {
+            &["ClusterRole"]
+        } else {
+            &["Role", "ClusterRole"]
+        };
         if text(role, "kind").is_empty() {
             errors.push(FieldError::unsupported("roleRef.kind", "", kinds));
         }
@@ -89,7 +95,8 @@ impl Strategy for BindingRules {
             }
             let kinds = ["ServiceAccount", "User", "Group"];
             one_of(&mut errors, &field("kind"), text(subject, "kind"), &kinds);
-            let homeless = text(subject, "namespace").is_empty() && meta::namespace(object).is_empty();
+            let homeless =
+                text(subject, "namespace").is_empty() && meta::namespace(object).is_empty();
             if text(subject, "kind") == "ServiceAccount" && homeless {
                 errors.push(FieldError::required(&field("namespace"), ""));
             }
@@ -100,7 +107,11 @@ impl Strategy for BindingRules {
     fn validate_update(&self, object: &Value, old: &Value, _part: Part) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if object["roleRef"] != old["roleRef"] {
-            errors.push(FieldError::invalid("roleRef", &object["roleRef"], "cannot change roleRef"));
+            errors.push(FieldError::invalid(
+                "roleRef",
+                &object["roleRef"],
+                "cannot change roleRef",
+            ));
         }
         errors
     }

@@ -143,7 +143,11 @@ impl Strategy for Rules {
         let lasting = has_cluster_ip(new) && has_cluster_ip(old);
         if part == Part::Main && lasting && new["clusterIPs"] != old["clusterIPs"] {
             let value = &new["clusterIPs"];
-            errors.push(FieldError::invalid("spec.clusterIPs[0]", value, "may not change once set"));
+            errors.push(FieldError::invalid(
+                "spec.clusterIPs[0]",
+                value,
+                "may not change once set",
+            ));
         }
         errors
     }
@@ -210,17 +214,23 @@ impl Rules {
                 return Err(FieldError::invalid("spec.ipFamilies[0]", family, why));
             }
         }
-        let dual = matches!(policy.as_str(), "PreferDualStack" | "RequireDualStack")
-            || wanted.len() > 1;
+        let dual =
+            matches!(policy.as_str(), "PreferDualStack" | "RequireDualStack") || wanted.len() > 1;
         let first = wanted.first().cloned();
         let mut families: Vec<String> = self.ranges.iter().map(|r| family_of(r).into()).collect();
         families.sort_by_key(|family| first.as_ref().is_some_and(|first| first != family));
         families.truncate(if dual { 2 } else { 1 });
-        set_default(spec, "ipFamilyPolicy", json!(if dual { "PreferDualStack" } else { "SingleStack" }));
+        set_default(
+            spec,
+            "ipFamilyPolicy",
+            json!(if dual { "PreferDualStack" } else { "SingleStack" }),
+        );
         spec["ipFamilies"] = json!(families);
 
         let asked: Vec<String> = match each(spec, "clusterIPs").next() {
-            Some(_) => each(spec, "clusterIPs").filter_map(|v| v.as_str().map(str::to_owned)).collect(),
+            Some(_) => {
+                each(spec, "clusterIPs").filter_map(|v| v.as_str().map(str::to_owned)).collect()
+            }
             None if text(spec, "clusterIP").is_empty() => Vec::new(),
             None => vec![text(spec, "clusterIP").to_owned()],
         };
@@ -298,7 +308,11 @@ fn allocate_node_ports(spec: &mut Value, taken: &mut BTreeSet<i64>) -> Result<()
                     return Err(FieldError::invalid(&field, number, why));
                 }
                 if !taken.insert(number) {
-                    return Err(FieldError::invalid(&field, number, "provided port is already allocated"));
+                    return Err(FieldError::invalid(
+                        &field,
+                        number,
+                        "provided port is already allocated",
+                    ));
                 }
             }
             _ => {

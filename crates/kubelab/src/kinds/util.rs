@@ -39,12 +39,7 @@ pub(crate) fn or_none(text: &str) -> String {
 }
 
 /// Refuses a text that is not in a list; empty is left to others.
-pub(crate) fn one_of(
-    errors: &mut Vec<FieldError>,
-    field: &str,
-    value: &str,
-    supported: &[&str],
-) {
+pub(crate) fn one_of(errors: &mut Vec<FieldError>, field: &str, value: &str, supported: &[&str]) {
     if !value.is_empty() && !supported.contains(&value) {
         errors.push(FieldError::unsupported(field, value, supported));
     }

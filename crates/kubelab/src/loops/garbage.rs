@@ -25,7 +25,8 @@ pub(super) fn step(api: &Api) {
     let involved = resources.iter().any(|resource| {
         let (_, objects) = api.store.list(&resource.collection(), "");
         objects.iter().any(|object| {
-            !owners(object.value()).is_empty() || waits(object.value(), FOREGROUND)
+            !owners(object.value()).is_empty()
+                || waits(object.value(), FOREGROUND)
                 || waits(object.value(), ORPHAN)
         })
     });

@@ -114,10 +114,18 @@ fn set_conditions(namespace: &mut Value, left: &Left) {
         .collect();
     let remaining = match resources.as_slice() {
         [] => (false, "ContentRemoved", "All content successfully removed".to_owned()),
-        some => (true, "SomeResourcesRemain", format!("Some resources are remaining: {}", some.join(", "))),
+        some => (
+            true,
+            "SomeResourcesRemain",
+            format!("Some resources are remaining: {}", some.join(", ")),
+        ),
     };
     let held = match finalizers.as_slice() {
-        [] => (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
+        [] => (
+            false,
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished".to_owned(),
+        ),
         some => (
             true,
             "SomeFinalizersRemain",
@@ -126,11 +134,20 @@ fn set_conditions(namespace: &mut Value, left: &Left) {
     };
     let fine = |reason: &'static str, message: &str| (false, reason, message.to_owned());
     let wanted = [
-        ("NamespaceDeletionDiscoveryFailure", fine("ResourcesDiscovered", "All resources successfully discovered")),
-        ("NamespaceDeletionGroupVersionParsingFailure", fine("ParsedGroupVersions", "All legacy kube types successfully parsed")),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            fine("ResourcesDiscovered", "All resources successfully discovered"),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            fine("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
         (
             "NamespaceDeletionContentFailure",
-            fine("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+            fine(
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
         ),
         ("NamespaceContentRemaining", remaining),
         ("NamespaceFinalizersRemaining", held),
@@ -141,7 +158,8 @@ fn set_conditions(namespace: &mut Value, left: &Left) {
         .map(|(kind, (status, reason, message))| {
             let status = if status { "True" } else { "False" };
             let old = before.iter().find(|old| old["type"] == kind && old["status"] == status);
-            let since = old.map_or_else(|| json!(meta::now()), |old| old["lastTransitionTime"].clone());
+            let since =
+                old.map_or_else(|| json!(meta::now()), |old| old["lastTransitionTime"].clone());
             json!({
                 "type": kind, "status": status, "lastTransitionTime": since,
                 "reason": reason, "message": message,

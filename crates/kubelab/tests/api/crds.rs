@@ -1,0 +1,117 @@
+//! Custom resources.
+
+use hyper::Method;
+use kubelab::testing;
+use serde_json::{Value, json};
+
+use crate::util::{create, get, send};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.test/v1/namespaces/default/widgets";
+
+fn mk_definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.test" },
+        "spec": {
+            "group": "example.test",
+            "names": { "kind": "Widget", "plural": "widgets", "shortNames": ["wd"] },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {} },
+                "additionalPrinterColumns": [
+                    { "name": "Size", "type": "integer", "jsonPath": ".spec.size" },
+                    { "name": "Ready", "type": "string",
+                      "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status" },
+                ],
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": { "type": "object", "properties": { "size": { "type": "integer" } } },
+                        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                    },
+                } },
+            }],
+        },
+    })
+}
+
+fn mk_widget(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "example.test/v1", "kind": "Widget",
+        "metadata": { "name": name }, "spec": spec,
+    })
+}
+
+#[tokio::test]
+async fn a_definition_serves_its_resource_until_it_is_deleted() {
+    let served = testing::start().await.unwrap();
+    let client = served.admin_client().unwrap();
+    assert!(get(&client, WIDGETS).await.is_none());
+    let definition = create(&client, DEFINITIONS, mk_definition()).await;
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True"));
+    let resources = get(&client, "/apis/example.test/v1").await.unwrap();
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["wd"]));
+
+    let made = create(&client, WIDGETS, mk_widget("w", json!({ "size": 1 }))).await;
+    assert_eq!(made["metadata"]["generation"], 1);
+    let widget = format!("{WIDGETS}/w");
+    let patch = json!({ "spec": { "size": 2 }, "status": { "x": 1 } });
+    let patched = send(&client, Method::PATCH, &widget, &patch).await.json();
+    assert_eq!(patched["metadata"]["generation"], 2);
+    assert!(patched.get("status").is_none(), "{patched}");
+    let patch = json!({
+        "metadata": { "labels": { "l": "1" } }, "spec": { "size": 3 },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    let path = format!("{widget}/status");
+    let patched = send(&client, Method::PATCH, &path, &patch).await.json();
+    assert_eq!(patched["metadata"]["generation"], 2);
+    assert_eq!(patched["spec"]["size"], 2);
+    assert!(patched["metadata"].get("labels").is_none());
+
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table = client.send(Method::GET, WIDGETS, &headers, "").await.unwrap().json();
+    assert_eq!(table["rows"][0]["cells"], json!(["w", 2, "True"]));
+    let list = get(&client, WIDGETS).await.unwrap();
+    assert_eq!(list["kind"], "WidgetList");
+    assert_eq!(list["items"][0]["kind"], "Widget");
+
+    let headers = [("content-type", "application/strategic-merge-patch+json")];
+    let refused = client.send(Method::PATCH, &widget, &headers, "{}").await.unwrap();
+    assert_eq!(refused.code, 415);
+    let stale = mk_widget("w", json!({}));
+    assert_eq!(send(&client, Method::PUT, &widget, &stale).await.code, 422);
+
+    let path = format!("{DEFINITIONS}/widgets.example.test");
+    assert_eq!(send(&client, Method::DELETE, &path, &Value::Null).await.code, 200);
+    assert_eq!(send(&client, Method::GET, WIDGETS, &Value::Null).await.code, 404);
+    create(&client, DEFINITIONS, mk_definition()).await;
+    assert_eq!(get(&client, WIDGETS).await.unwrap()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn custom_objects_are_checked_against_their_structure() {
+    let served = testing::start().await.unwrap();
+    let client = served.admin_client().unwrap();
+    create(&client, DEFINITIONS, mk_definition()).await;
+    for (query, spec, code) in [
+        ("", json!({ "size": "big" }), 400),
+        ("?fieldValidation=Strict", json!({ "sise": 1 }), 400),
+        ("?fieldValidation=Strict", json!({ "size": 1 }), 201),
+    ] {
+        let path = format!("{WIDGETS}{query}");
+        let answer = send(&client, Method::POST, &path, &mk_widget("c", spec.clone())).await;
+        assert_eq!(answer.code, code, "{spec}: {}", answer.json());
+    }
+    let answer = send(&client, Method::POST, WIDGETS, &mk_widget("d", json!({ "x": 1 }))).await;
+    assert_eq!(answer.headers["warning"], "299 - \"unknown field \\\"spec.x\\\"\"");
+    let mut bad = mk_definition();
+    bad["metadata"]["name"] = json!("other.example.test");
+    assert_eq!(send(&client, Method::POST, DEFINITIONS, &bad).await.code, 422);
+    let mut bad = mk_definition();
+    bad["spec"]["conversion"] = json!({ "strategy": "Webhook" });
+    assert_eq!(send(&client, Method::POST, DEFINITIONS, &bad).await.code, 422);
+}

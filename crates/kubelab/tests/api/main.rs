@@ -1,0 +1,13 @@
+//! The server over TLS, as its clients see it.
+
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod crds;
+mod exec;
+mod kube_client;
+mod kubectl;
+mod replay;
+mod schedule;
+mod tokens;
+mod util;
+mod watches;
