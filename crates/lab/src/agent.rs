@@ -1,10 +1,12 @@
 //! Prepares and starts the agent of a node.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cni::{Attachment, Plugins};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::{self, NodeLayout};
@@ -120,10 +122,25 @@ pub fn await_ready(store: &Store, node: &str) -> Result<()> {
     .hint(format!("its whole log is {}", log.display())))
 }
 
-/// Whether the agent takes CNI requests.
+/// Whether the agent serves Pods: it says so itself when it is asked by CNI STATUS.
 #[must_use]
 pub fn is_ready(node: &NodeLayout) -> bool {
-    std::os::unix::net::UnixStream::connect(node.cni_sock()).is_ok()
+    // The socket is there before the agent is ready; without it a process is not worth while.
+    if !node.cni_sock().exists() {
+        return false;
+    }
+    let plugins = Plugins { path: vec![node.cni_bin()], node_netns: node.netns().to_owned() };
+    let nobody = Attachment {
+        container_id: String::new(),
+        netns: String::new(),
+        ifname: String::new(),
+        args: String::new(),
+        capabilities: BTreeMap::new(),
+    };
+    let stdin = json!({
+        "cniVersion": "1.1.0", "name": "antrea", "type": "antrea", "cniSocket": node.cni_sock(),
+    });
+    plugins.run("STATUS", &stdin, &nobody).is_ok()
 }
 
 /// Whether the program of a chained plugin is on this machine.

@@ -117,3 +117,27 @@ pub fn with_prefix(prefix: &str) -> Vec<PathBuf> {
         .map(|e| e.path())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root: make test"]
+    fn a_namespace_is_made_entered_and_removed() {
+        let name = format!("antrea-lab-test-{}", std::process::id());
+        let path = Path::new(NETNS_DIR).join(&name);
+        create(&path).unwrap();
+        let here = identity(Path::new("/proc/self/ns/net"));
+        assert!(exists(&path));
+        assert_eq!(with_prefix(&name), std::slice::from_ref(&path));
+        let inside = enter(&path, || identity(Path::new("/proc/thread-self/ns/net"))).unwrap();
+        assert_eq!(inside, identity(&path));
+        assert_ne!(inside, here);
+        assert_eq!(identity(Path::new("/proc/thread-self/ns/net")), here);
+        assert!(create(&path).is_err(), "the name is taken");
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+    }
+}

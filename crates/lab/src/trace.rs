@@ -110,9 +110,13 @@ pub fn print(trace: &Trace) {
     for hop in &trace.hops {
         ui::line(format!("on {}: {}", hop.node, hop.packet));
         for step in &hop.steps {
-            ui::line(format!("  {:>3} {:<24} {}", step.table, step.name, step.flow));
+            ui::line(format!("  {:>3} {:<26} {}", step.table, step.name, step.flow));
             for action in &step.actions {
-                ui::line(format!("{:30} -> {action}", ""));
+                let action = match action.strip_prefix("-> ") {
+                    Some(note) => format!("   ({note})"),
+                    None => action.clone(),
+                };
+                ui::line(format!("{:32} {action}", ""));
             }
         }
         ui::line(format!("  datapath: {}", hop.verdict));
@@ -168,23 +172,42 @@ fn parse(text: &str, names: &TableNames) -> (Vec<Step>, String) {
     let mut steps: Vec<Step> = Vec::new();
     let mut verdict = String::new();
     let mut in_flow = false;
+    let mut bridge = BRIDGE;
     for line in text.lines() {
         let trimmed = line.trim();
+        if let Some(name) = trimmed.strip_prefix("bridge(\"").and_then(|r| r.strip_suffix("\")")) {
+            bridge = name;
+        }
         if let Some(actions) = trimmed.strip_prefix("Datapath actions: ") {
             // With several passes the last one decides.
             verdict = actions.to_owned();
             in_flow = false;
         } else if let Some((table, flow)) = flow_line(trimmed) {
-            let name = names.get(&table).cloned().unwrap_or_else(|| format!("table {table}"));
+            let name = match names.get(&table) {
+                Some(name) if bridge == BRIDGE => name.clone(),
+                _ if bridge == BRIDGE => format!("table {table}"),
+                _ => format!("({bridge})"),
+            };
             steps.push(Step { table, name, flow: flow.into(), actions: Vec::new() });
             in_flow = true;
         } else if trimmed.is_empty() || !line.starts_with(' ') {
             in_flow = false;
-        } else if in_flow && let Some(step) = steps.last_mut() {
+        } else if in_flow
+            && let Some(step) = steps.last_mut()
+            && !is_noise(trimmed, step.actions.last())
+        {
             step.actions.push(with_names(trimmed, names));
         }
     }
     (steps, verdict)
+}
+
+/// What the switch says about recirculation is said by the next step as well.
+fn is_noise(action: &str, before: Option<&String>) -> bool {
+    let recirculates = before.is_some_and(|b| b.starts_with("ct(") && b.contains("table="));
+    action.starts_with("-> A clone of the packet")
+        || action.starts_with("-> Sets the packet to an untracked state")
+        || (action == "drop" && recirculates)
 }
 
 /// `12. ip,nw_dst=..., priority 200, cookie 0x1` gives the table and the rest.

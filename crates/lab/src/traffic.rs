@@ -30,6 +30,9 @@ pub struct DatagramReport {
     pub received: u64,
     /// Longest time between two answers.
     pub longest_gap_ms: f64,
+    /// Seconds from the start at which the first of each run of lost ones was sent, and the
+    /// number of the run.
+    pub losses: Vec<(f64, usize)>,
 }
 
 impl DatagramReport {
@@ -50,7 +53,7 @@ pub struct Datagrams {
     last_answer: Arc<AtomicU64>,
     started: Instant,
     sender: JoinHandle<()>,
-    receiver: JoinHandle<f64>,
+    receiver: JoinHandle<(f64, Vec<bool>)>,
 }
 
 impl Datagrams {
@@ -105,14 +108,31 @@ impl Datagrams {
     pub fn finish(self) -> DatagramReport {
         self.stop.store(true, Ordering::SeqCst);
         let _ = self.sender.join();
-        let longest_gap_ms = self.receiver.join().unwrap_or(f64::NAN);
+        let (longest_gap_ms, mut seen) = self.receiver.join().unwrap_or((f64::NAN, Vec::new()));
+        let sent = self.sent.load(Ordering::SeqCst);
+        seen.resize(usize::try_from(sent).unwrap_or(0), false);
         DatagramReport {
             pair: self.pair,
-            sent: self.sent.load(Ordering::SeqCst),
+            sent,
             received: self.received.load(Ordering::SeqCst),
             longest_gap_ms,
+            losses: runs_of_losses(&seen),
         }
     }
+}
+
+/// When runs of losses began, and how long they are.
+fn runs_of_losses(seen: &[bool]) -> Vec<(f64, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (i, _) in seen.iter().enumerate().filter(|(_, seen)| !**seen) {
+        match runs.last_mut() {
+            Some((start, n)) if *start + *n == i => *n += 1,
+            _ => runs.push((i, 1)),
+        }
+    }
+    #[allow(clippy::cast_precision_loss)] // Numbers of datagrams stay far below 2^52.
+    let at = |i: usize| i as f64 / RATE as f64;
+    runs.into_iter().take(20).map(|(start, n)| (at(start), n)).collect()
 }
 
 fn send(socket: &UdpSocket, stop: &AtomicBool, sent: &AtomicU64) {
@@ -137,7 +157,7 @@ fn receive(
     received: &AtomicU64,
     last_answer: &AtomicU64,
     started: Instant,
-) -> f64 {
+) -> (f64, Vec<bool>) {
     let mut buffer = [0; 64];
     let mut seen = Vec::new();
     let mut last = Instant::now();
@@ -168,7 +188,7 @@ fn receive(
             if since.elapsed() > Duration::from_secs(2)
                 || (all && since.elapsed() > Duration::from_millis(20))
             {
-                return longest.as_secs_f64() * 1000.0;
+                return (longest.as_secs_f64() * 1000.0, seen);
             }
         }
     }
@@ -248,6 +268,12 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::echo;
+
+    #[test]
+    fn losses_are_told_in_runs() {
+        let seen = [true, false, false, true, false];
+        assert_eq!(runs_of_losses(&seen), [(0.001, 2), (0.004, 1)]);
+    }
 
     #[test]
     fn nothing_is_lost_on_loopback() {

@@ -1,6 +1,6 @@
 //! The agents are killed and started again while numbered datagrams and a TCP stream run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -16,6 +16,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let a = context.pod("node-1", "restart-1")?;
     let b = context.pod("node-1", "restart-2")?;
     let c = context.pod("node-2", "restart-3")?;
+    let began = Instant::now();
     let datagrams = [
         Datagrams::start("on one node", &a.sandbox.netns, b.target()?)?,
         Datagrams::start("across nodes", &a.sandbox.netns, c.target()?)?,
@@ -30,10 +31,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         })
     };
     flowing(500)?;
+    let killed = began.elapsed().as_secs_f64();
     for node in ["node-1", "node-2"] {
         kill(store, node, NodeComponent::Agent)?;
     }
     flowing(500)?;
+    let restarted = began.elapsed().as_secs_f64();
     for node in ["node-1", "node-2"] {
         start(store, node, NodeComponent::Agent)?;
     }
@@ -46,11 +49,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     for report in &reports {
         if report.lost() > 0 {
             return Err(LabError::new(format!(
-                "{} of {} datagrams lost {}, longest gap {:.0} ms",
+                "{} of {} datagrams lost {}, longest gap {:.0} ms, at {:?} (killed at {killed:.2} s, \
+                 started again at {restarted:.2} s)",
                 report.lost(),
                 report.sent,
                 report.pair,
-                report.longest_gap_ms
+                report.longest_gap_ms,
+                report.losses,
             )));
         }
     }

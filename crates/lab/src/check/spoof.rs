@@ -193,15 +193,28 @@ fn detour_by_mac(node: &crate::layout::NodeLayout, port: &str, stage: &Stage<'_>
         let block = format!("table=0,priority=65535,in_port={},actions=drop", number.trim());
         ovs::ofctl(node, "add-flow", &[&block])
     })?;
-    stage.send(&[frame.clone(), frame.clone(), frame])?;
-    // The kernel's way is shorter than the switch's: a moment is enough to see it.
-    std::thread::sleep(Duration::from_millis(300));
-    let arrived = stage.sniffers[2].saw_text(text);
+    let outside = &stage.sniffers[2];
+    // What the datapath has cached of honest packets is let go a moment after the flow is there.
+    let mut n = 0;
+    let closed = wait_for(Duration::from_secs(5), "the switch drops the Pod's packets", || {
+        n += 1;
+        let text = format!("spoof:gate-{n};");
+        let body = udp(4000, 4001, text.as_bytes());
+        stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;
+        std::thread::sleep(Duration::from_millis(100));
+        (!outside.saw_text(&text)).then_some(())
+    });
+    let arrived = closed.and_then(|()| {
+        stage.send(&[frame.clone(), frame.clone(), frame])?;
+        // The kernel's way is shorter than the switch's: a moment is enough to see it.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(outside.saw_text(text))
+    });
     let number = ovs::vsctl(node, &["get", "Interface", port, "ofport"])?;
     let blocked = format!("table=0,priority=65535,in_port={}", number.trim());
     // The agent may have removed what is not its own already.
     let _ = ovs::ofctl(node, "del-flows", &["--strict", &blocked]);
-    Ok(arrived)
+    arrived
 }
 
 /// An ARP frame from the hostile Pod, or that names its MAC, with an address that is not its own.

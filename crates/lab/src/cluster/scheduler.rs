@@ -36,6 +36,7 @@ pub fn run(layout: &Layout) -> Result<()> {
         .enable_all()
         .build()
         .doing(|| "start the runtime".into())?;
-    runtime.block_on(kubelab::scheduler::run(options, CancellationToken::new()));
-    Ok(())
+    runtime
+        .block_on(kubelab::scheduler::run(options, CancellationToken::new()))
+        .doing(|| "schedule".into())
 }

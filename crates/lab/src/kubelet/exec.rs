@@ -18,7 +18,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use crate::container::ContainerSpec;
 use crate::error::{Doing, Result};
@@ -31,6 +33,10 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
+
+/// kubectl takes an end without a code for a broken connection.
+const NORMAL: CloseFrame =
+    CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::from_static("") };
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +92,7 @@ pub(super) async fn serve(
         Err(error) => {
             let status = failure(&error.chain(), "InternalError", 500);
             let _ = tx.send(on_channel(ERROR, status.to_string().as_bytes())).await;
+            let _ = tx.send(Message::Close(Some(NORMAL))).await;
             let _ = tx.close().await;
             return;
         }
@@ -147,7 +154,7 @@ pub(super) async fn serve(
         Err(error) => failure(&error.to_string(), "InternalError", 500),
     };
     let _ = tx.send(on_channel(ERROR, status.to_string().as_bytes())).await;
-    let _ = tx.send(Message::Close(None)).await;
+    let _ = tx.send(Message::Close(Some(NORMAL))).await;
     let _ = tx.close().await;
 }
 

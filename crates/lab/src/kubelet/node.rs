@@ -11,8 +11,10 @@ use kube_io::nodes::{self, NodeCondition, NodeRegistration};
 use super::{Kubelet, VERSION};
 use crate::agent;
 use crate::error::Result;
+use crate::layout::NodeLayout;
 
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_WHEN_READY: Duration = Duration::from_secs(1);
 const REPORT: Duration = Duration::from_secs(60);
 const RENEW: Duration = Duration::from_secs(10);
 
@@ -24,7 +26,8 @@ pub(super) async fn run(kubelet: Kubelet) -> Result<()> {
     let mut renewed: Option<Instant> = None;
     let mut since = Timestamp::now();
     loop {
-        let ready = is_ready(&kubelet);
+        let node = kubelet.runtime.node().clone();
+        let ready = tokio::task::spawn_blocking(move || is_ready(&node)).await.unwrap_or(false);
         let due = reported.is_none_or(|(was, at)| was != ready || at.elapsed() > REPORT);
         if due {
             if reported.is_none_or(|(was, _)| was != ready) {
@@ -50,7 +53,7 @@ pub(super) async fn run(kubelet: Kubelet) -> Result<()> {
                 Err(error) => tracing::warn!(%error, "renew the node's lease"),
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(if ready { LOOK_WHEN_READY } else { LOOK }).await;
     }
 }
 
@@ -68,8 +71,7 @@ async fn register(kubelet: &Kubelet, registration: &NodeRegistration) -> String 
 }
 
 /// The network is ready when it is configured and the agent answers.
-fn is_ready(kubelet: &Kubelet) -> bool {
-    let node = kubelet.runtime.node();
+fn is_ready(node: &NodeLayout) -> bool {
     node.cni_conf().exists() && agent::is_ready(node)
 }
 
