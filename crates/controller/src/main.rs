@@ -1,13 +1,24 @@
 //! antrea-controller: reads flags and configuration, and runs until it is told to stop.
 
+use std::process::ExitCode;
+
 use antrea_config::{ControllerConfig, Environment};
 use antrea_controller::{Args, Settings};
 use anyhow::Context;
 use clap::Parser;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     antrea_runtime::install_crypto();
-    let args = Args::parse();
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("antrea-controller: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
     args.log.init("antrea-controller").context("start logging")?;
     let text = match &args.config {
         Some(path) => std::fs::read_to_string(path)
@@ -15,10 +26,10 @@ fn main() -> anyhow::Result<()> {
         None => String::new(),
     };
     let config = ControllerConfig::parse(&text).context("configuration")?;
-    let settings = Settings::new(&args, config, Environment::from_process());
+    let settings = Settings::new(args, config, Environment::from_process());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = antrea_runtime::shutdown::on_signals().context("catch signals")?;
-        antrea_controller::run(settings, shutdown).await.context("run")
+        Ok(antrea_controller::run(settings, shutdown).await?)
     })
 }

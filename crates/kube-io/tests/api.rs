@@ -6,7 +6,6 @@ mod world;
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 use kube_io::apis::AntreaAgentInfo;
 use kube_io::apis::agent_info::{AgentCondition, AgentConditionType};
@@ -169,11 +168,9 @@ async fn a_pod_is_placed_runs_and_ends() {
     while !matches!(next(&mut on_node).await, PodEvent::InitDone) {}
     apply::manifests(&admin, POD).await.unwrap();
 
-    let pod = loop {
-        match next(&mut unscheduled).await {
-            PodEvent::Applied(pod) => break pod,
-            other => panic!("{other:?}"),
-        }
+    let pod = match next(&mut unscheduled).await {
+        PodEvent::Applied(pod) => pod,
+        other => panic!("{other:?}"),
     };
     let key = pod.pod_key();
     pods::set_unschedulable(&scheduler, &key, "no Node").await.unwrap();
@@ -277,9 +274,8 @@ async fn events_tokens_and_leases() {
     events::post(&controller, &event, Timestamp::now()).await.unwrap();
     events::post(&controller, &event, Timestamp::now()).await.unwrap();
 
-    let kubelet = world.service_account("lab-kubelet").await;
     let request = TokenRequest { expiration_seconds: Some(3600), ..TokenRequest::default() };
-    let token = service_accounts::request_token(&kubelet, "kube-system", "antrea-agent", &request);
+    let token = service_accounts::request_token(&admin, "kube-system", "antrea-agent", &request);
     let token = token.await.unwrap();
     assert_eq!(token.token.split('.').count(), 3);
     assert!(token.expires.unwrap() > Timestamp::now());
