@@ -199,6 +199,31 @@ fn hand_made_changes_are_put_right() {
 
 #[test]
 #[ignore = "needs root: make test"]
+fn a_large_switch_is_looked_over_table_by_table() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mut config = mk_config(&ovs);
+        config.repair_interval = Duration::from_millis(200);
+        let bridge = Bridge::start(config);
+        let flow = |i: u32| mk_flow(POD, &format!("table={},priority={i},ip,actions=drop", i % 7));
+        bridge.set(POD, "p", (1..=6000).map(flow).collect());
+        bridge.synced(POD);
+        barrier(&bridge).await;
+        wait_first_sync(&bridge).await;
+        let want = flows(&ovs);
+        assert_eq!(want.len(), 6000);
+        ofctl(&ovs, "del-flows", "table=3");
+        ofctl(&ovs, "add-flow", "table=99,priority=1,udp,actions=drop");
+        eventually("it is as before", || flows(&ovs) == want).await;
+        let mut state_rx = bridge.state();
+        let wait = state_rx.wait_for(|state| state.n_repaired >= 858);
+        timeout(DEADLINE, wait).await.unwrap().unwrap();
+        assert_eq!(bridge.state().borrow().n_repaired, 858);
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
 fn what_an_earlier_run_left_is_claimed_or_goes_after_the_sync() {
     with_ovs(async |ovs| {
         let _session = mk_bridge(&ovs).await;
@@ -351,11 +376,8 @@ fn packets_come_to_their_controller_id_with_userdata() {
         config.controller_id = Some(5);
         let bridge = Bridge::start(config);
         let mut packet_rx = bridge.packet_ins();
-        let controller = Controller {
-            controller_id: 5,
-            userdata: vec![1, 2, 3],
-            ..Controller::default()
-        };
+        let controller =
+            Controller { controller_id: 5, userdata: vec![1, 2, 3], ..Controller::default() };
         let flow = Flow::new(TableId(0), 1, Match::new().with(Field::EthType, 0x88b5))
             .cookie(cookie(POD, 9))
             .action(Action::Controller(Box::new(controller)));
