@@ -221,7 +221,7 @@ impl FieldSelector {
             let same = match found {
                 Value::String(text) => text == value,
                 Value::Null => value.is_empty() || value == "false",
-                other => other.to_string() == *value,
+                other => format!("{other}") == *value,
             };
             same == *equal
         })
