@@ -6,6 +6,7 @@
 mod address_reuse;
 mod agent_restart;
 mod clean;
+mod cluster;
 mod cni_churn;
 mod cni_faults;
 mod frames;
@@ -150,7 +151,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 10] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -198,6 +199,12 @@ const SCENARIOS: [Scenario; 9] = [
         about: "ovs-vswitchd is killed and started: flows come back by themselves",
         needs: Needs::SharedLab,
         run: ovs_restart::run,
+    },
+    Scenario {
+        name: "cluster",
+        about: "Pods through the API and kubectl; a kubelet that restarts takes its Pods over",
+        needs: Needs::Nothing,
+        run: cluster::run,
     },
     Scenario {
         name: "clean",

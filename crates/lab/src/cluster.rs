@@ -243,6 +243,33 @@ pub fn apply(store: &Store, manifests: &str) -> Result<()> {
     })
 }
 
+/// Asks for the deletion of all Pods of a namespace and waits until the API shows none.
+///
+/// # Errors
+/// When they are not gone in time.
+pub fn delete_pods(store: &Store, namespace: &str) -> Result<()> {
+    run_async(async {
+        let client = admin(store).await?;
+        let deadline = tokio::time::Instant::now() + POD_PATIENCE;
+        let refused = |error: kube_io::ApiError| LabError::new(error.chain());
+        loop {
+            let (all, _) = kube_io::pods::list(&client).await.map_err(refused)?;
+            let left: Vec<_> = all.iter().filter(|p| p.namespace == namespace).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            for pod in left.iter().filter(|p| !p.deleting) {
+                kube_io::pods::delete(&client, &pod.pod_key()).await.map_err(refused)?;
+            }
+            crate::interrupt::check()?;
+            if tokio::time::Instant::now() > deadline {
+                return Err(LabError::new(format!("{} Pods are still there", left.len())));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+}
+
 /// A connection with all rights.
 ///
 /// # Errors
@@ -299,12 +326,13 @@ impl Account {
 
 /// What the cluster needs before its components can start: kinds, identities, rights.
 #[must_use]
-pub fn manifests() -> [&'static str; 4] {
+pub fn manifests() -> [&'static str; 5] {
     [
         include_str!("../../../deploy/crds/antreaagentinfos.yaml"),
         include_str!("../../../deploy/crds/antreacontrollerinfos.yaml"),
         include_str!("../../../deploy/rbac.yaml"),
         include_str!("../../../deploy/lab/rbac.yaml"),
+        include_str!("cluster/events-rbac.yaml"),
     ]
 }
 

@@ -86,6 +86,12 @@ impl ContainerDir {
         read(&self.0.join("keeper.json"))
     }
 
+    /// What it was told to run.
+    #[must_use]
+    pub fn spec(&self) -> Option<ContainerSpec> {
+        read(&self.0.join("spec.json"))
+    }
+
     /// The running command, as far as the keeper got.
     #[must_use]
     pub fn running(&self) -> Option<Running> {

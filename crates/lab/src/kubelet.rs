@@ -8,6 +8,7 @@
 //! file system, or the built-in server.
 
 mod containers;
+mod events;
 mod exec;
 mod logs;
 mod manager;

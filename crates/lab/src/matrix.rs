@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::echo;
 use crate::error::Result;
 use crate::layout::{BEHIND_OUTSIDE, OUTSIDE, node_address};
 use crate::pods;
 use crate::probe;
+use crate::sandbox::Runtime;
 use crate::state::Store;
 use crate::ui;
 
@@ -122,7 +122,9 @@ pub struct Place {
     pub kind: Kind,
     /// The node it is on or that it is.
     pub node: Option<String>,
-    /// Its addresses that are asked.
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Where it is asked; nowhere when it does not answer.
     pub targets: Vec<SocketAddr>,
     #[serde(skip)]
     netns: PathBuf,
@@ -195,13 +197,19 @@ fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
         if let Some(gateway) = gateway.and_then(|g| g.parse().ok()) {
             gateways.insert(sandbox.node.clone(), gateway);
         }
-        let targets =
-            sandbox.addresses().into_iter().map(|a| SocketAddr::new(a, echo::PORT)).collect();
+        // A Pod with a program of its own asks, but answers nothing that we understand.
+        let ports = Runtime::new(layout, &sandbox.node).echo_ports(&sandbox);
+        let addresses = sandbox.addresses();
+        let targets = ports
+            .first()
+            .map(|port| addresses.iter().map(|a| SocketAddr::new(*a, *port)).collect())
+            .unwrap_or_default();
         places.push(Place {
             label: format!("p{}", i + 1),
             name: sandbox.pod.key(),
             kind: Kind::Pod,
             node: Some(sandbox.node.clone()),
+            addresses,
             targets,
             netns: sandbox.netns,
         });
@@ -215,6 +223,7 @@ fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
             name: node.name.clone(),
             kind: Kind::Node,
             node: Some(node.name.clone()),
+            addresses: vec![address],
             targets: vec![SocketAddr::new(address, port)],
             netns,
         });
@@ -226,6 +235,7 @@ fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
         name: "outside".into(),
         kind: Kind::Outside,
         node: None,
+        addresses: vec![OUTSIDE.into(), BEHIND_OUTSIDE.into()],
         targets: vec![
             SocketAddr::new(OUTSIDE.into(), port),
             SocketAddr::new(BEHIND_OUTSIDE.into(), port),
@@ -238,13 +248,13 @@ fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
 fn jobs<'a>(places: &'a [Place], gateways: &BTreeMap<String, IpAddr>) -> Vec<Job<'a>> {
     let node_ip = |name: &Option<String>| {
         let node = places.iter().find(|p| p.kind == Kind::Node && p.node == *name);
-        node.and_then(|p| p.targets.first()).map(SocketAddr::ip)
+        node.and_then(|p| p.addresses.first()).copied()
     };
     let mut jobs = Vec::new();
     for from in places {
         for to in places.iter().filter(|to| to.name != from.name) {
             let same = from.node == to.node;
-            let own = from.targets.first().map(SocketAddr::ip);
+            let own = from.addresses.first().copied();
             let gateway = from.node.as_ref().and_then(|n| gateways.get(n)).copied();
             let (way, expected) = match (from.kind, to.kind) {
                 (Kind::Pod, Kind::Pod) if same => (Way::PodToPodOnNode, vec![own]),
@@ -321,8 +331,7 @@ pub fn print(matrix: &Matrix) {
     ui::line("");
     let mut rows = Vec::new();
     for place in &matrix.places {
-        let mut ips: Vec<_> = place.targets.iter().map(|t| t.ip().to_string()).collect();
-        ips.dedup();
+        let ips: Vec<_> = place.addresses.iter().map(ToString::to_string).collect();
         let node = place.node.clone().filter(|n| *n != place.name).unwrap_or_default();
         rows.push(vec![place.label.clone(), ips.join(", "), place.name.clone(), node]);
     }
@@ -363,7 +372,7 @@ fn cell_text(matrix: &Matrix, from: &Place, to: &Place) -> String {
         return "!!".into();
     }
     let Some(seen) = first.tcp_seen else { return "!!".into() };
-    let owner = matrix.places.iter().find(|p| p.targets.iter().any(|t| t.ip() == seen));
+    let owner = matrix.places.iter().find(|p| p.addresses.contains(&seen));
     match (owner, from.kind) {
         (Some(owner), _) => owner.label.clone(),
         // The gateway's address belongs to the node that asked.
@@ -382,6 +391,7 @@ mod tests {
             name: label.into(),
             kind,
             node: node.map(Into::into),
+            addresses: vec![ip.parse().unwrap()],
             targets: vec![SocketAddr::new(ip.parse().unwrap(), 1)],
             netns: PathBuf::new(),
         }

@@ -291,6 +291,16 @@ impl Runtime {
         found
     }
 
+    /// Ports on which built-in servers of the sandbox answer now.
+    #[must_use]
+    pub fn echo_ports(&self, sandbox: &Sandbox) -> Vec<u16> {
+        self.container_dirs(sandbox)
+            .into_iter()
+            .filter(|dir| dir.running().is_some() && dir.exit().is_none())
+            .filter_map(|dir| builtin_port(&dir.spec()?))
+            .collect()
+    }
+
     /// Starts a container in the sandbox.
     ///
     /// # Errors
@@ -372,6 +382,17 @@ pub fn builtin_server(pod: &str) -> Result<ContainerSpec> {
         env: BTreeMap::new(),
         cwd: None,
     })
+}
+
+/// The port of a built-in server; none for another program.
+fn builtin_port(spec: &ContainerSpec) -> Option<u16> {
+    if spec.argv.get(1).map(String::as_str) != Some("pod-server") {
+        return None;
+    }
+    match spec.argv.iter().position(|a| a == "--port") {
+        Some(i) => spec.argv.get(i + 1)?.parse().ok(),
+        None => Some(crate::echo::PORT),
+    }
 }
 
 fn path_text(path: &Path) -> String {

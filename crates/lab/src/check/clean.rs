@@ -50,6 +50,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     done(&["down"])?;
     compare("up, Pods, down", &before, &snapshot(&layout)?)?;
 
+    done(&["up", "--nodes", "2", "--bin-dir", &bin])?;
+    done(&["down"])?;
+    compare("up with an API server, down", &before, &snapshot(&layout)?)?;
+
     // Killed half way: no chance to undo anything itself.
     let mut child = lab(&up)?;
     let half_way = wait_for(Duration::from_secs(20), "up has made namespaces", || {

@@ -19,7 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use super::Kubelet;
 use super::exec::{self, ExecQuery};
 use super::logs::{self, LogQuery};
-use crate::container::{ContainerDir, ContainerSpec};
+use crate::container::ContainerDir;
 use crate::error::{Doing, Result};
 use crate::sandbox::Sandbox;
 
@@ -160,9 +160,7 @@ fn exec(mut request: Request<Incoming>, found: Found, query: ExecQuery) -> Respo
     if query.command.is_empty() {
         return text(StatusCode::BAD_REQUEST, "you must specify at least 1 command");
     }
-    let spec = std::fs::read(found.dir.0.join("spec.json")).ok();
-    let spec: Option<ContainerSpec> = spec.and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(spec) = spec else {
+    let Some(spec) = found.dir.spec() else {
         return text(StatusCode::INTERNAL_SERVER_ERROR, "the container's specification is gone");
     };
     let upgrade = hyper::upgrade::on(&mut request);

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::Kubelet;
 use super::containers::{self, Facts, Next, RestartPolicy, Seen};
+use super::events;
 use super::manager::Wanted;
 use super::status::{self, Known, Since};
 use crate::error::{Doing, LabError, Result};
@@ -94,7 +95,17 @@ impl Worker {
                     sandbox = Some(made);
                 }
                 Err(error) => {
-                    self.known.waiting = Some(error.chain());
+                    let why = error.chain();
+                    if self.known.waiting.as_ref() != Some(&why) {
+                        let message = format!("Failed to create pod sandbox: {why}");
+                        events::warning(
+                            &self.kubelet,
+                            &self.pod,
+                            "FailedCreatePodSandBox",
+                            message,
+                        );
+                    }
+                    self.known.waiting = Some(why);
                     self.report(view).await?;
                     return Err(error);
                 }
@@ -178,9 +189,14 @@ impl Worker {
         seen: &Seen,
         policy: RestartPolicy,
     ) -> Result<()> {
-        let Next::Start(attempt) = containers::next(seen, policy, Timestamp::now()) else {
-            return Ok(());
+        let attempt = match containers::next(seen, policy, Timestamp::now()) {
+            Next::Start(attempt) => attempt,
+            Next::Nothing | Next::Wait(_) => return Ok(()),
         };
+        if attempt > 1 {
+            let message = format!("Back-off restarting failed container {}", container.name);
+            events::warning(&self.kubelet, &self.pod, "BackOff", message);
+        }
         let facts = Facts {
             node: self.kubelet.node.clone(),
             host_ip: self.kubelet.address.to_string(),
@@ -188,6 +204,8 @@ impl Worker {
         };
         let spec = containers::spec(view, container, &facts)?;
         self.runtime().launch(sandbox, &container.name, attempt, &spec)?;
+        let message = format!("Started container {}", container.name);
+        events::normal(&self.kubelet, &self.pod, "Started", message);
         tracing::info!(pod = self.pod.key(), container = container.name, attempt, "started");
         // Logs of the attempt before stay for `kubectl logs --previous`.
         for old in self.runtime().attempts(sandbox, &container.name) {
@@ -238,6 +256,9 @@ impl Worker {
                     Some(self.runtime().container(&sandbox, &c.name, attempt))
                 })
                 .collect();
+            if !dirs.is_empty() {
+                events::normal(&self.kubelet, &self.pod, "Killing", "Stopping containers".into());
+            }
             for dir in &dirs {
                 dir.signal(Signal::SIGTERM);
             }

@@ -1,0 +1,207 @@
+//! A lab with an API server: Pods through the API, what kubectl asks, and a kubelet that restarts.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Context, Lab, Outcome};
+use crate::agent;
+use crate::cli::NodeComponent;
+use crate::cluster;
+use crate::error::{Doing, LabError, Result};
+use crate::interrupt::wait_for;
+use crate::layout::Layout;
+use crate::matrix;
+use crate::pods;
+use crate::preflight::find_program;
+use crate::run::{kill, start};
+use crate::state::{Mode, Store};
+use crate::traffic::Datagrams;
+use crate::ui::Progress;
+use crate::up::{self, OnFailure, UpOptions};
+
+const N_PODS: usize = 6;
+
+/// One Pod that ends, one that fails for ever, one that talks and stays.
+const EXAMPLES: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: once, namespace: demo}
+spec:
+  restartPolicy: Never
+  initContainers:
+  - {name: first, image: x, command: [sh, -c, "echo first"]}
+  containers:
+  - {name: c, image: x, command: [sh, -c, "echo done"]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crash, namespace: demo}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: x, command: [sh, -c, "echo crashing; exit 3"]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: talk, namespace: demo}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: x
+    command: [sh, -c, "for i in 1 2 3; do echo line $i of $(NAME); done; exec sleep 100000"]
+    env:
+    - {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+"#;
+
+pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
+    let layout = Layout::new("/run/antrea-lab-cluster".as_ref())?;
+    let options = UpOptions {
+        n_nodes: 3,
+        mode: Mode::Cluster,
+        bin_dir: context.bin_dir.to_owned(),
+        kubeconfig: None,
+        on_failure: OnFailure::Undo,
+    };
+    let quiet = Progress::start();
+    let lab = Lab(up::run(&layout, &options, &quiet)?);
+    let store = &lab.0;
+    cluster::make_pods(store, N_PODS, &quiet)?;
+    let seen = matrix::run(store)?;
+    if seen.n_failed > 0 {
+        return Err(LabError::new(format!("{} exchanges failed", seen.n_failed)));
+    }
+    kubelet_restart(store)?;
+    let asked = match find_program("kubectl") {
+        Some(_) => kubectl_works(store)?,
+        None => 0,
+    };
+    deletion(store)?;
+    nothing_forbidden(store)?;
+    Ok(Outcome::Passed(json!({
+        "upSeconds": store.get().up_seconds,
+        "exchanges": seen.n_passed,
+        "kubectlCommands": asked,
+    })))
+}
+
+/// Pods go on while no kubelet runs, and the next one takes them over as they are.
+fn kubelet_restart(store: &Store) -> Result<()> {
+    let made = pods::ready(store);
+    let (from, to) = crate::demo::across(&made)
+        .ok_or_else(|| LabError::new("the scheduler put all Pods on one node"))?;
+    let address = to.addresses()[0];
+    let target = std::net::SocketAddr::new(address, crate::echo::PORT);
+    let datagrams = Datagrams::start("across nodes", &from.netns, target)?;
+    let flowing = || {
+        let before = datagrams.received();
+        wait_for(Duration::from_secs(10), "datagrams flow", || {
+            (datagrams.received() > before + 200).then_some(())
+        })
+    };
+    flowing()?;
+    kill(store, &to.node, NodeComponent::Kubelet)?;
+    flowing()?;
+    start(store, &to.node, NodeComponent::Kubelet)?;
+    wait_for(Duration::from_secs(10), "the kubelet answers again", || {
+        std::os::unix::net::UnixStream::connect(store.layout().node(&to.node).kubelet_sock()).ok()
+    })?;
+    // Its reports go to the API as before: a deletion later shows it.
+    flowing()?;
+    let report = datagrams.finish();
+    if report.lost() > 0 {
+        return Err(LabError::new(format!(
+            "{} datagrams lost while the kubelet restarted",
+            report.lost()
+        )));
+    }
+    if pods::ready(store).len() != made.len() {
+        return Err(LabError::new("the restarted kubelet has other sandboxes"));
+    }
+    Ok(())
+}
+
+/// What people type.
+fn kubectl_works(store: &Store) -> Result<usize> {
+    let kubeconfig = store.layout().admin_kubeconfig();
+    let run = |args: &[&str]| -> Result<(bool, String)> {
+        let output = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .args(["-n", "demo"])
+            .args(args)
+            .output()
+            .doing(|| "run kubectl".into())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        Ok((output.status.success(), text))
+    };
+    cluster::apply(store, EXAMPLES)?;
+    let phases = "jsonpath={range .items[*]}{.metadata.name}={.status.phase} {end}";
+    wait_for(Duration::from_secs(30), "the examples run", || {
+        let (_, text) = run(&["get", "pods", "-o", phases]).ok()?;
+        let all = ["once=Succeeded", "crash=Running", "talk=Running"];
+        all.iter().all(|want| text.contains(want)).then_some(())
+    })?;
+    let cases: [(&[&str], bool, &str); 13] = [
+        (&["get", "nodes"], true, "Ready"),
+        (&["get", "pods", "-o", "wide"], true, "node-1"),
+        (&["logs", "talk"], true, "line 3 of talk"),
+        (&["logs", "talk", "--tail=1", "--timestamps"], true, "Z line 3 of talk"),
+        (&["logs", "once", "-c", "first"], true, "first"),
+        (&["logs", "once"], true, "done"),
+        (&["exec", "talk", "--", "ip", "-4", "-br", "address", "show", "eth0"], true, "10.77."),
+        (&["exec", "talk", "--", "sh", "-c", "echo to stderr >&2; exit 7"], false, "exit code 7"),
+        (&["exec", "talk", "--", "/no/such/program"], false, "No such file"),
+        (&["logs", "talk", "-c", "nobody"], false, "container nobody is not valid"),
+        (&["describe", "pod", "talk"], true, "Started container c"),
+        (&["get", "pods", "--field-selector", "status.phase=Succeeded"], true, "once"),
+        (&["get", "pod", "nobody"], false, "not found"),
+    ];
+    for (args, works, want) in cases {
+        let (success, text) = run(args)?;
+        if success != works || !text.contains(want) {
+            return Err(LabError::new(format!("kubectl {}: {}", args.join(" "), text.trim())));
+        }
+    }
+    wait_for(Duration::from_secs(20), "kubectl logs --previous", || {
+        let (success, text) = run(&["logs", "crash", "--previous"]).ok()?;
+        (success && text.contains("crashing")).then_some(())
+    })?;
+    Ok(cases.len() + 1)
+}
+
+/// Every component has the rights it needs: none was refused anything.
+fn nothing_forbidden(store: &Store) -> Result<()> {
+    let layout = store.layout();
+    let mut logs: Vec<_> = [cluster::ROLE_CONTROLLER, cluster::ROLE_SCHEDULER]
+        .iter()
+        .map(|role| layout.log(role))
+        .collect();
+    for node in store.get().nodes {
+        let paths = layout.node(&node.name);
+        logs.extend([paths.log(agent::ROLE), paths.log(cluster::ROLE_KUBELET)]);
+    }
+    for log in logs {
+        let text = std::fs::read_to_string(&log).doing(|| format!("read {}", log.display()))?;
+        if let Some(line) = text.lines().find(|l| l.contains("is forbidden")) {
+            return Err(LabError::new(format!("{}: {line}", log.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Deleted Pods leave nothing on their nodes.
+fn deletion(store: &Store) -> Result<()> {
+    cluster::delete_pods(store, "demo")?;
+    wait_for(Duration::from_secs(30), "all sandboxes are gone", || {
+        pods::all(store).is_empty().then_some(())
+    })?;
+    let left = crate::netns::with_prefix(&format!("{}pod-", store.layout().prefix()));
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(LabError::new(format!("namespaces left: {left:?}")))
+}
