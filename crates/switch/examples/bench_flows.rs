@@ -9,7 +9,7 @@ use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use switch::bench::{conjunctive_flows, program};
+use switch::bench::{conjunctive_flows, memory_per_flow, program};
 use switch::ovsdb_session::{BridgeSpec, OvsdbConfig, OvsdbSession};
 use testkit::netns::in_netns;
 use testkit::ovs::Ovs;
@@ -38,6 +38,15 @@ async fn run(n_flows: u32, n_pairs: u32) -> Result<()> {
     let mgmt = ovs.mgmt(BRIDGE);
     let target = mgmt.display().to_string();
     let file = ovs.dir().join("flows.txt");
+    let mut ratios = Vec::new();
+    let mut out = stdout().lock();
+    // First, while the process is small.
+    let bytes = memory_per_flow(&mgmt, n_flows).await?;
+    writeln!(
+        out,
+        "{bytes} bytes of resident memory for each of {n_flows} flows; at most 300 wanted"
+    )?;
+    ovs.ofctl_result(&["del-flows", &target])?;
     let mut text = String::new();
     for flow in conjunctive_flows(n_flows) {
         // As add-flows reads it.
@@ -45,9 +54,6 @@ async fn run(n_flows: u32, n_pairs: u32) -> Result<()> {
     }
     fs::write(&file, text)?;
     let file = file.display().to_string();
-
-    let mut ratios = Vec::new();
-    let mut out = stdout().lock();
     writeln!(out, "ovs-ofctl --bundle -O OpenFlow15 add-flows {target} {file}: {n_flows} flows")?;
     for pair in 1..=n_pairs {
         let started = Instant::now();
