@@ -5,7 +5,7 @@
 //! while the connection is down. A transaction's effects are in the snapshot before its reply is
 //! handed out.
 //!
-//! Not here: what the rows mean ([`bridges`](self) and [`ports`](self) hold the operations on
+//! Not here: what the rows mean (the modules below hold the operations on
 //! them), OpenFlow (`crate::channel`).
 
 mod bridges;
