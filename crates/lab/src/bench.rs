@@ -21,7 +21,7 @@ use crate::layout::Layout;
 use crate::measure::summarise;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Runtime, Sandbox};
-use crate::state::{Mode, Store};
+use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
 use crate::{down, interrupt, netns};
@@ -56,6 +56,7 @@ pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figu
         mode: Mode::Standalone,
         bin_dir,
         kubeconfig: None,
+        scheduler: SchedulerChoice::Ours,
         on_failure: OnFailure::Undo,
     };
     let store = up::run(&layout, &options, &Progress::start())?;

@@ -27,7 +27,7 @@ use crate::layout::Layout;
 use crate::matrix;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Sandbox};
-use crate::state::{Mode, Store};
+use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
 
@@ -247,6 +247,7 @@ pub fn run(
         mode: Mode::Standalone,
         bin_dir: bin_dir.clone(),
         kubeconfig: None,
+        scheduler: SchedulerChoice::Ours,
         on_failure: OnFailure::Undo,
     };
     let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {

@@ -105,6 +105,9 @@ pub struct UpArgs {
     /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
     #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
     pub kubeconfig: Option<PathBuf>,
+    /// With --kubeconfig: bring no scheduler, the cluster has one.
+    #[arg(long, requires = "kubeconfig")]
+    pub no_scheduler: bool,
     /// No API server: agents read a file of nodes, `antrea-lab pod` makes Pods.
     #[arg(long)]
     pub standalone: bool,

@@ -18,7 +18,7 @@ use crate::interrupt::wait_for;
 use crate::layout::{API_PORT, API_SERVER, CLUSTER_CIDR, SERVICE_CIDR, node_address};
 use crate::pods;
 use crate::process::{Start, log_tail};
-use crate::state::{Mode, Store};
+use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::Progress;
 use crate::up::POD_PATIENCE;
 
@@ -49,7 +49,9 @@ pub fn start(store: &Store, progress: &Progress) -> Result<()> {
     start_api(store)?;
     progress.step("controller, scheduler and kubelets");
     start_controller(store)?;
-    start_scheduler(store)?;
+    if store.get().scheduler == SchedulerChoice::Ours {
+        start_scheduler(store)?;
+    }
     for node in store.get().nodes {
         start_kubelet(store, &node.name)?;
     }
@@ -267,6 +269,24 @@ pub fn delete_pods(store: &Store, namespace: &str) -> Result<()> {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    })
+}
+
+/// Takes the lab's Nodes out of a cluster that is not ours.
+///
+/// # Errors
+/// When the API server does not answer in a few seconds, or refuses.
+pub fn remove_nodes(store: &Store) -> Result<()> {
+    run_async(async {
+        let client = admin(store).await?;
+        for node in store.get().nodes {
+            let removal = kube_io::nodes::delete(&client, &node.name);
+            tokio::time::timeout(Duration::from_secs(3), removal)
+                .await
+                .doing(|| format!("remove Node {}", node.name))?
+                .map_err(|error| LabError::new(error.chain()))?;
+        }
+        Ok(())
     })
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::error::{LabError, Result};
 use crate::process::{self, ProcessId};
 use crate::sandbox::Runtime;
-use crate::state::Store;
+use crate::state::{Mode, Store};
 use crate::sysctl::SharedSysctls;
-use crate::ui::Progress;
+use crate::ui::{self, Progress};
 use crate::{interrupt, netns, topology};
 
 /// How long a process has to end by itself.
@@ -33,6 +33,13 @@ pub fn run(store: &Store, progress: &Progress) -> Result<()> {
     let recorded: Vec<_> = state.processes.iter().rev().cloned().collect();
     let (kubelets, others): (Vec<_>, Vec<_>) = recorded.iter().partition(|p| p.role == "kubelet");
     end(&kubelets.iter().map(|p| p.id).collect::<Vec<_>>(), &mut failed);
+
+    if state.mode == Mode::External
+        && let Err(error) = crate::cluster::remove_nodes(store)
+    {
+        // The cluster may be gone already; the lab goes all the same.
+        ui::warn(format!("the lab's Nodes stay in the cluster: {}", error.chain()));
+    }
 
     let mut namespaces: BTreeSet<_> = state.namespaces.iter().cloned().collect();
     let mut ids: Vec<ProcessId> = others.iter().map(|p| p.id).collect();

@@ -17,7 +17,7 @@ use crate::kubelet::{self, KubeletOptions};
 use crate::layout::Layout;
 use crate::process::ProcessId;
 use crate::sandbox::PodIdentity;
-use crate::state::{self, Mode, Store};
+use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
 use crate::{
@@ -175,6 +175,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
         mode,
         bin_dir,
         kubeconfig,
+        scheduler: if args.no_scheduler { SchedulerChoice::Theirs } else { SchedulerChoice::Ours },
         on_failure: if args.leave { OnFailure::Leave } else { OnFailure::Undo },
     })
 }

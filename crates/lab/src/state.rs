@@ -28,6 +28,17 @@ pub enum Mode {
     External,
 }
 
+/// Who puts Pods on Nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SchedulerChoice {
+    /// The lab's own scheduler.
+    #[default]
+    Ours,
+    /// The cluster's.
+    Theirs,
+}
+
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
@@ -81,6 +92,9 @@ pub struct LabState {
     pub sysctls: BTreeMap<String, String>,
     /// Kubeconfig of an API server that is not ours.
     pub kubeconfig: Option<PathBuf>,
+    /// Who puts Pods on Nodes.
+    #[serde(default)]
+    pub scheduler: SchedulerChoice,
     /// Port of our API server on loopback.
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
@@ -101,6 +115,7 @@ impl LabState {
             processes: Vec::new(),
             sysctls: BTreeMap::new(),
             kubeconfig: None,
+            scheduler: SchedulerChoice::Ours,
             api_port: None,
             up_seconds: None,
         }

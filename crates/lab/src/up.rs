@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{self, Layout};
-use crate::state::{LabState, Mode, NodeState, Phase, Store};
+use crate::state::{LabState, Mode, NodeState, Phase, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
 use crate::{agent, down, interrupt, ovs, preflight, topology};
@@ -21,6 +21,8 @@ pub struct UpOptions {
     pub bin_dir: PathBuf,
     /// Kubeconfig of an API server that is not ours.
     pub kubeconfig: Option<PathBuf>,
+    /// Who puts Pods on Nodes.
+    pub scheduler: SchedulerChoice,
     /// What happens to what was made when something fails.
     pub on_failure: OnFailure,
 }
@@ -46,6 +48,7 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     preflight::machine(layout, options.n_nodes, &options.bin_dir, &ours)?;
     let mut state = LabState::new(options.mode, options.bin_dir.clone());
     state.kubeconfig.clone_from(&options.kubeconfig);
+    state.scheduler = options.scheduler;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let store = Store::create(layout, state)?;

@@ -16,7 +16,7 @@ use crate::matrix;
 use crate::pods;
 use crate::preflight::find_program;
 use crate::run::{kill, start};
-use crate::state::{Mode, Store};
+use crate::state::{Mode, SchedulerChoice, Store};
 use crate::traffic::Datagrams;
 use crate::ui::Progress;
 use crate::up::{self, OnFailure, UpOptions};
@@ -63,6 +63,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         mode: Mode::Cluster,
         bin_dir: context.bin_dir.to_owned(),
         kubeconfig: None,
+        scheduler: SchedulerChoice::Ours,
         on_failure: OnFailure::Undo,
     };
     let quiet = Progress::start();

@@ -94,13 +94,22 @@ impl Stage<'_> {
             ipv4(self.gateway.0, mac, own, self.far, UDP, &body),
             ipv4(self.gateway.0, mac, own, OUTSIDE, UDP, &body),
         ];
-        wait_for(Duration::from_secs(10), "honest packets arrive", || {
+        let text = format!("spoof:{name};");
+        let arrived = wait_for(Duration::from_secs(10), "honest packets arrive", || {
             if self.send(&frames).is_err() {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(20));
-            let text = format!("spoof:{name};");
             self.sniffers.iter().all(|s| s.saw_text(&text)).then_some(())
+        });
+        arrived.map_err(|error| {
+            let missed: Vec<_> = ["the victim", "the far Pod", "the outside"]
+                .into_iter()
+                .zip(&self.sniffers)
+                .filter(|(_, s)| !s.saw_text(&text))
+                .map(|(who, _)| who)
+                .collect();
+            LabError::new(format!("{error} ({name}): not seen by {}", missed.join(", ")))
         })
     }
 

@@ -171,12 +171,8 @@ async fn from_client(
                 *input = None;
             }
         }
-        [CLOSE, STDIN, ..] => {
-            // A terminal has no end of input: what ends it is typed.
-            if terminal.is_none() {
-                *input = None;
-            }
-        }
+        // A terminal has no end of input: what ends it is typed.
+        [CLOSE, STDIN, ..] if terminal.is_none() => *input = None,
         [RESIZE, size @ ..] => {
             if let (Some(path), Ok(size)) = (terminal, serde_json::from_slice::<Value>(size)) {
                 set_size(path, &size).await;
