@@ -16,6 +16,7 @@ use crate::body::{self, Response};
 use crate::discovery::{self, Half};
 use crate::negotiate::View;
 use crate::objects::Admission;
+use crate::protobuf::Protobuf;
 use crate::request_info::RequestInfo;
 use crate::resource::{Call, Registry, Resource};
 use crate::server::{Handler, Request};
@@ -36,6 +37,8 @@ pub struct Api {
     pub authorizer: Arc<dyn Authorizer>,
     /// Admission for all kinds.
     pub admission: Arc<dyn Admission>,
+    /// Reads protobuf bodies.
+    pub protobuf: Protobuf,
     /// The `/version` document.
     pub version: Value,
     /// Address that `/api` gives, as `127.0.0.1:6443`.

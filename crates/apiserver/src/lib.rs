@@ -19,6 +19,7 @@ pub mod objects;
 pub mod openapi;
 pub mod patch;
 pub mod pki;
+pub mod protobuf;
 pub mod query;
 pub mod rbac;
 pub mod request_info;

@@ -8,11 +8,13 @@ use http_body_util::{BodyExt, Limited};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
+use crate::api::Api;
 use crate::body::Response;
 use crate::meta;
 use crate::negotiate::{self, Form};
 use crate::objects::{self, Writer, Written};
 use crate::patch::{self, PatchFormat};
+use crate::protobuf::{self, ProtobufError};
 use crate::query::{DeleteOptions, WriteOptions};
 use crate::resource::{Call, Part, Scope};
 use crate::server::Request;
@@ -46,10 +48,10 @@ pub async fn read_body(request: Request) -> Result<Bytes, ApiError> {
 }
 
 /// Reads a body as an object of the given kind.
-pub async fn read_object(request: Request, kind: &str) -> Result<Value, ApiError> {
+pub async fn read_object(api: &Api, request: Request, kind: &str) -> Result<Value, ApiError> {
     let media_type = header(&request, CONTENT_TYPE);
     let bytes = read_body(request).await?;
-    negotiate::parse_body(media_type.as_deref(), &bytes).map_err(|error| {
+    parse(api, media_type.as_deref(), &bytes).map_err(|error| {
         if error.code != 400 {
             return error;
         }
@@ -60,6 +62,18 @@ pub async fn read_object(request: Request, kind: &str) -> Result<Value, ApiError
             error.message
         ))
     })
+}
+
+/// Reads bytes by their media type.
+fn parse(api: &Api, media_type: Option<&str>, bytes: &[u8]) -> Result<Value, ApiError> {
+    if media_type.is_some_and(|media_type| media_type.starts_with(protobuf::MEDIA_TYPE)) {
+        let decoded = api.protobuf.decode(bytes);
+        return decoded.map_err(|error| match error {
+            ProtobufError::Malformed => ApiError::bad_request(error.to_string()),
+            _ => ApiError::unsupported_media_type(error.to_string()),
+        });
+    }
+    negotiate::parse_body(media_type, bytes)
 }
 
 /// Answers a request for a stored resource.
@@ -141,7 +155,7 @@ fn written(call: &Call, form: Form, code: u16, written: &Written) -> Result<Resp
 
 async fn create(call: &Call, form: Form, request: Request) -> Result<Response, ApiError> {
     let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
-    let object = read_object(request, &call.resource.kind).await?;
+    let object = read_object(&call.api, request, &call.resource.kind).await?;
     let done = writer(call, options).create(&call.resource, namespace(call), object)?;
     written(call, form, 201, &done)
 }
@@ -153,7 +167,7 @@ async fn update(
     request: Request,
 ) -> Result<Response, ApiError> {
     let options = WriteOptions::parse(&call.info.query, "UpdateOptions")?;
-    let object = read_object(request, &call.resource.kind).await?;
+    let object = read_object(&call.api, request, &call.resource.kind).await?;
     let (namespace, name) = (namespace(call), &call.path.name);
     let done =
         writer(call, options).update(&call.resource, namespace, name, part, move |_| Ok(object))?;
@@ -184,7 +198,7 @@ async fn delete_options(call: &Call, request: Request) -> Result<DeleteOptions, 
     let body = read_body(request).await?;
     let body = match body.as_ref() {
         b"" => None,
-        bytes => Some(negotiate::parse_body(media_type.as_deref(), bytes)?),
+        bytes => Some(parse(&call.api, media_type.as_deref(), bytes)?),
     };
     DeleteOptions::parse(&call.info.query, body.as_ref())
 }

@@ -157,7 +157,7 @@ impl Connect for TokenRequests {
         let accounts = Arc::clone(&self.0);
         Box::pin(async move {
             let form = rest::form(&request)?;
-            let body = rest::read_object(request, "TokenRequest").await?;
+            let body = rest::read_object(&call.api, request, "TokenRequest").await?;
             let answer = accounts.request(&call, body)?;
             Ok(rest::answer(form, 201, &answer))
         })

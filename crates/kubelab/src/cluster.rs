@@ -68,7 +68,7 @@ impl Cluster {
         };
         let settings =
             Settings { ca_pem: setup.ca_pem.clone(), service_cidrs: setup.service_cidrs.clone() };
-        kinds::register(&registry, settings, &connectors)
+        let protobuf = kinds::register(&registry, settings, &connectors)
             .map_err(|error| ApiError::internal(format!("types: {error}")))?;
         let address = setup.endpoint.map(|address| address.to_string()).unwrap_or_default();
         let api = Arc::new(Api {
@@ -77,6 +77,7 @@ impl Cluster {
             authenticator: Arc::new(Authentication(Arc::clone(&accounts))),
             authorizer: rbac,
             admission: Arc::new(NamespaceLifecycle),
+            protobuf,
             version: version(),
             server_address: address,
             stopping: setup.stopping,

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use apiserver::patch::Strategic;
+use apiserver::protobuf::Protobuf;
 use apiserver::resource::{
     Connect, DeleteAnswer, NoRules, Registry, Resource, Scope, Strategy, Subresource,
 };
@@ -150,16 +151,16 @@ fn part(
     }
 }
 
-/// Serves all built-in kinds from `registry`.
+/// Serves all built-in kinds from `registry`; gives what reads their protobuf form.
 pub(crate) fn register(
     registry: &Arc<Registry>,
     settings: Settings,
     connectors: &Connectors,
-) -> Result<(), SchemaError> {
+) -> Result<Protobuf, SchemaError> {
     let maker = Maker { types: schema::parse(include_str!("kinds/types.txt"))? };
     register_core(registry, &maker, settings, connectors);
     register_groups(registry, &maker, connectors);
-    Ok(())
+    Ok(Protobuf::new(maker.types, include_str!("kinds/protobuf.txt")))
 }
 
 fn register_core(registry: &Registry, maker: &Maker, settings: Settings, to: &Connectors) {
@@ -342,5 +343,17 @@ fn register_groups(registry: &Arc<Registry>, maker: &Maker, to: &Connectors) {
         ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", Cluster),
     ] {
         registry.insert(maker.review(Names::grouped(group, kind, plural, scope), &to.reviews));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_numbered_field_exists() {
+        let types = schema::parse(include_str!("kinds/types.txt")).unwrap();
+        let protobuf = Protobuf::new(types, include_str!("kinds/protobuf.txt"));
+        assert_eq!(protobuf.strays(), Vec::<String>::new());
     }
 }

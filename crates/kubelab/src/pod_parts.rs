@@ -27,7 +27,7 @@ impl Connect for Binding {
     ) -> BoxFuture<'static, Result<Response, ApiError>> {
         Box::pin(async move {
             let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
-            let body = rest::read_object(request, "Binding").await?;
+            let body = rest::read_object(&call.api, request, "Binding").await?;
             bind(&call, &body, options)?;
             Ok(created())
         })
@@ -86,7 +86,7 @@ impl Connect for Eviction {
     ) -> BoxFuture<'static, Result<Response, ApiError>> {
         Box::pin(async move {
             let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
-            let body = rest::read_object(request, "Eviction").await?;
+            let body = rest::read_object(&call.api, request, "Eviction").await?;
             let given = Some(&body["deleteOptions"]).filter(|options| options.is_object());
             let mut delete = DeleteOptions::parse(&call.info.query, given)?;
             delete.dry_run |= options.dry_run;
@@ -110,7 +110,7 @@ impl Connect for Finalize {
     ) -> BoxFuture<'static, Result<Response, ApiError>> {
         Box::pin(async move {
             let form = rest::form(&request)?;
-            let body = rest::read_object(request, "Namespace").await?;
+            let body = rest::read_object(&call.api, request, "Namespace").await?;
             let answer = finalize(&call, &body)?;
             Ok(rest::answer(form, 200, &answer))
         })

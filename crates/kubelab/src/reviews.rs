@@ -42,7 +42,7 @@ impl Connect for Reviews {
         Box::pin(async move {
             let form = rest::form(&request)?;
             let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
-            let mut review = rest::read_object(request, &call.resource.kind).await?;
+            let mut review = rest::read_object(&call.api, request, &call.resource.kind).await?;
             check_kind(&call.api.registry, &call.resource, &mut review)?;
             check_shape(&call.resource, &mut review, options.field_validation)?;
             match call.resource.kind.as_str() {

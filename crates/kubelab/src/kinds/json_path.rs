@@ -80,7 +80,7 @@ fn step<'a>(value: &'a Value, inside: &str) -> Vec<&'a Value> {
         .filter(|item| {
             find(item, path).first().is_some_and(|found| match found {
                 Value::String(text) => text == wanted,
-                other => other.to_string() == wanted,
+                other => format!("{other}") == wanted,
             })
         })
         .collect()

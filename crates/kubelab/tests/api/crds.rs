@@ -1,6 +1,7 @@
 //! Custom resources.
 
 use hyper::Method;
+use kubelab::client::Credential;
 use kubelab::testing;
 use serde_json::{Value, json};
 
@@ -90,6 +91,35 @@ async fn a_definition_serves_its_resource_until_it_is_deleted() {
     assert_eq!(send(&client, Method::GET, WIDGETS, &Value::Null).await.code, 404);
     create(&client, DEFINITIONS, mk_definition()).await;
     assert_eq!(get(&client, WIDGETS).await.unwrap()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn what_we_ship_is_served() {
+    let served = testing::start().await.unwrap();
+    for manifest in [
+        include_str!("../../../../deploy/crds/antreaagentinfos.yaml"),
+        include_str!("../../../../deploy/crds/antreacontrollerinfos.yaml"),
+        include_str!("../../../../deploy/rbac.yaml"),
+    ] {
+        served.server.apply_yaml(manifest).unwrap();
+        served.server.apply_yaml(manifest).unwrap(); // Again, as an update.
+    }
+    let token = served.server.token_for("kube-system", "antrea-agent").unwrap();
+    let agent = served.client(Credential::Token(token)).unwrap();
+    let infos = "/apis/crd.antrea.io/v1beta1/antreaagentinfos";
+    let info = json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "AntreaAgentInfo",
+        "metadata": { "name": "node-1" }, "version": "v0.1.0",
+        "agentConditions": [{
+            "type": "AgentHealthy", "status": "True", "lastHeartbeatTime": "2026-11-30T00:00:00Z",
+        }],
+    });
+    let path = format!("{infos}?fieldValidation=Strict");
+    create(&agent, &path, info).await;
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let client = served.admin_client().unwrap();
+    let table = client.send(Method::GET, infos, &headers, "").await.unwrap().json();
+    assert_eq!(table["rows"][0]["cells"][1], "True");
 }
 
 #[tokio::test]

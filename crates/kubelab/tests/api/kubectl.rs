@@ -88,6 +88,17 @@ async fn get_apply_describe_watch_and_delete() {
     check(&kubectl, "version", &["Server Version"]).await;
     check(&kubectl, "explain pod.spec.nodeName", &["FIELD: nodeName <string>"]).await;
 
+    // These go as protobuf.
+    check(&kubectl, "create ns other", &["namespace/other created"]).await;
+    check(&kubectl, "create cm m --from-literal=a=b", &["configmap/m created"]).await;
+    check(&kubectl, "get cm m -o jsonpath={.data.a}", &["b"]).await;
+    check(&kubectl, "create token default", &["ey"]).await;
+    check(&kubectl, "auth can-i list pods", &["yes"]).await;
+    check(&kubectl, "auth can-i list pods --as alice", &["no"]).await;
+    check(&kubectl, "create svc nodeport n --tcp=80:http", &["service/n created"]).await;
+    check(&kubectl, "create role r --verb=get --resource=pods", &["created"]).await;
+    check(&kubectl, "delete ns other", &["namespace \"other\" deleted"]).await;
+
     let mut watch = kubectl
         .command(&["get", "pods", "-w", "--no-headers"])
         .stdout(Stdio::piped())
