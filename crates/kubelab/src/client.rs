@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 /// Why a request brought no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The URL is not `https://HOST:PORT`, or the credentials are malformed.
+    /// The URL is not `https://HOST[:PORT]`, or the credentials are malformed.
     #[error("client settings: {0}")]
     Settings(String),
     /// No connection.
@@ -81,13 +81,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of `https://HOST:PORT` that trusts `ca_pem`.
+    /// A client of `https://HOST[:PORT]` that trusts `ca_pem`.
     pub fn new(url: &str, ca_pem: &str, credential: Credential) -> Result<Self, ClientError> {
         let bad = |what: &str| ClientError::Settings(what.to_owned());
         let address = url.strip_prefix("https://").ok_or_else(|| bad("URL is not https"))?;
-        let (host, port) =
-            address.trim_end_matches('/').rsplit_once(':').ok_or_else(|| bad("URL has no port"))?;
-        let port = port.parse().map_err(|_| bad("URL has a bad port"))?;
+        let address = address.split('/').next().unwrap_or("");
+        let (host, port) = match address.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => {
+                (host, port.parse().map_err(|_| bad("URL has a bad port"))?)
+            }
+            _ => (address, 443),
+        };
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(certificates_from_pem(ca_pem));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -231,6 +235,27 @@ impl Lines {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_may_leave_out_the_port() {
+        for (url, want) in [
+            ("https://127.0.0.1:6443", Some(("127.0.0.1", 6443))),
+            ("https://api.example.test", Some(("api.example.test", 443))),
+            ("https://[::1]:6443/", Some(("::1", 6443))),
+            ("https://[::1]", Some(("::1", 443))),
+            ("http://127.0.0.1:80", None),
+            ("https://127.0.0.1:x", None),
+        ] {
+            let client = Client::new(url, "", Credential::None).ok();
+            let got = client.as_ref().map(|client| (client.host.as_str(), client.port));
+            assert_eq!(got, want, "{url}");
         }
     }
 }
