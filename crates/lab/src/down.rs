@@ -51,7 +51,8 @@ pub fn run(store: &Store, progress: &Progress) -> Result<()> {
         }
     }
     // Names that a crash left unrecorded in Pods' directories carry this lab's prefix.
-    namespaces.extend(netns::with_prefix(&format!("{}pod-", layout.prefix())));
+    let named = netns::with_prefix(&format!("{}pod-", layout.prefix()));
+    namespaces.extend(named.into_iter().filter(|path| layout.owns_netns(path)));
     ids.extend(process::marked(layout.dir()));
     let me = ProcessId::me();
     let ours = netns::identity(std::path::Path::new("/proc/self/ns/net"));

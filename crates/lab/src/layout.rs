@@ -94,6 +94,18 @@ impl Layout {
         Path::new(NETNS_DIR).join(format!("{}{name}", self.prefix))
     }
 
+    /// Whether this lab gives such a name; another lab's prefix may begin with ours.
+    #[must_use]
+    pub fn owns_netns(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let Some(rest) = name.strip_prefix(&self.prefix) else { return false };
+        let numbered = rest.strip_prefix("node-").is_some_and(|n| n.parse::<u8>().is_ok());
+        let pod = rest
+            .strip_prefix("pod-")
+            .is_some_and(|id| id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit()));
+        numbered || pod || rest == "underlay" || rest == "outside"
+    }
+
     /// The namespace of the underlay bridge.
     #[must_use]
     pub fn underlay_netns(&self) -> PathBuf {
@@ -259,6 +271,18 @@ mod tests {
         assert_eq!(prefix(DEFAULT_DIR), "antrea-lab-");
         assert_ne!(prefix("/run/a"), prefix("/run/b"));
         assert!(prefix("/run/a").starts_with("antrea-lab-"));
+    }
+
+    #[test]
+    fn names_of_other_labs_are_not_ours() {
+        let default = Layout::new(Path::new(DEFAULT_DIR)).unwrap();
+        let other = Layout::new(Path::new("/run/a")).unwrap();
+        for name in ["node-1", "underlay", "outside", "pod-0123456789ab"] {
+            assert!(default.owns_netns(&default.netns(name)), "{name}");
+            assert!(!default.owns_netns(&other.netns(name)), "{name}");
+            assert!(!other.owns_netns(&default.netns(name)), "{name}");
+        }
+        assert!(!default.owns_netns(&default.netns("pod-mine")));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> R
     let taken = topology::clashes(layout, &names);
     if !taken.is_empty() {
         return Err(LabError::new(format!("these namespaces exist: {}", taken.join(", "))).hint(
-            "they are no lab's that is recorded: remove them with ip netns del, or use --dir DIR",
+            "antrea-lab down removes what is left of a lab; --dir DIR makes one with other names",
         ));
     }
     Ok(())

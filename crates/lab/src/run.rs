@@ -245,7 +245,17 @@ fn down_command(layout: &Layout) -> String {
 fn run_down(layout: &Layout) -> Result<()> {
     preflight::root()?;
     let progress = Progress::start();
-    let store = Store::open(layout)?;
+    let opened = Store::open(layout);
+    let store = match opened {
+        Ok(store) => store,
+        Err(error) => match Store::recover(layout)? {
+            Some(store) => {
+                ui::warn(format!("{}; ending what is left of it", error.chain()));
+                store
+            }
+            None => return Err(error),
+        },
+    };
     let _lock = state::lock(layout)?;
     down::run(&store, &progress)?;
     progress.step("nothing is left");

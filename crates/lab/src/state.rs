@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
-use crate::process::ProcessId;
+use crate::netns;
+use crate::process::{self, ProcessId};
 
 /// Who plays the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +179,28 @@ impl Store {
         };
         let state = serde_json::from_str(&text).doing(|| format!("decode {}", path.display()))?;
         Ok(Self { layout: layout.clone(), state: Mutex::new(state) })
+    }
+
+    /// Makes a state file for what is left of a lab whose own file is lost or unreadable; none
+    /// when nothing is left.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn recover(layout: &Layout) -> Result<Option<Self>> {
+        let mut state = LabState::new(Mode::Standalone, PathBuf::new());
+        state.namespaces = netns::with_prefix(layout.prefix())
+            .into_iter()
+            .filter(|path| layout.owns_netns(path))
+            .collect();
+        if state.namespaces.is_empty()
+            && process::marked(layout.dir()).is_empty()
+            && !layout.state_file().exists()
+        {
+            return Ok(None);
+        }
+        fs::create_dir_all(layout.dir()).doing(|| format!("create {}", layout.dir().display()))?;
+        write(&layout.state_file(), &state)?;
+        Ok(Some(Self { layout: layout.clone(), state: Mutex::new(state) }))
     }
 
     /// Where everything is.

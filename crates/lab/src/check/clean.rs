@@ -65,6 +65,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     half_way?;
     compare("up killed half way, down", &before, &snapshot(&layout)?)?;
 
+    // Its directory removed by hand: names and marks are enough.
+    done(&up)?;
+    fs::remove_dir_all(&dir).doing(|| "remove the lab's directory".into())?;
+    done(&["down"])?;
+    compare("down of a lab without its directory", &before, &snapshot(&layout)?)?;
+
     // Interrupted: it undoes everything itself.
     let mut child = lab(&up)?;
     wait_for(Duration::from_secs(20), "up has made namespaces", || {

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::frames::{Sniffer, mtu_of};
 use super::{Context, Outcome};
 use crate::error::{Doing, LabError, Result};
+use crate::interrupt::wait_for;
 use crate::probe;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
@@ -26,11 +27,15 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     if !answered {
         return Err(LabError::new(format!("a packet of {mtu} bytes is not answered across nodes")));
     }
-    let whole = sniffer.saw(|frame| {
+    let is_whole = |frame: &[u8]| {
         let length = frame.get(16..18).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
         length == Some(mtu) && frame.get(20).is_some_and(|flags| flags & 0x40 != 0)
+    };
+    // The sniffer may get to read it after the Pod has answered.
+    let whole = wait_for(Duration::from_secs(5), "the packet is caught", || {
+        sniffer.saw(is_whole).then_some(())
     });
-    if !whole {
+    if whole.is_err() {
         return Err(LabError::new(format!(
             "no whole packet of {mtu} bytes with DF set arrived at the other Pod"
         )));
