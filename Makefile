@@ -15,7 +15,7 @@ setup: ## install Open vSwitch, nftables and the rest from Debian's packages
 	@deploy/setup.sh
 
 build: setup ## build every binary into target/release
-	$(CARGO) build --release --locked --workspace --bins
+	$(CARGO) build --release --locked --workspace --exclude xtask --bins
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile cni --locked -p antrea-cni --target $(HOST_TRIPLE)
 	install -m 0755 $(TARGET)/$(HOST_TRIPLE)/cni/antrea-cni $(TARGET)/release/antrea-cni
 
