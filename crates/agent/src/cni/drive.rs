@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -149,6 +149,7 @@ impl Job {
     fn run(&self, op: Op, stop: &CancellationToken) -> BoxFuture<'static, Outcome> {
         let (job, stop) = (self.clone(), stop.clone());
         Box::pin(async move {
+            let started = Instant::now();
             let work = timeout(job.deadline, job.carry_out(op));
             // Only waiting may be given up half way; what changes something runs to its end.
             let outcome = if op == Op::AwaitPort {
@@ -159,6 +160,7 @@ impl Job {
             } else {
                 work.await
             };
+            debug!(pod = %job.record.pod, ?op, took = ?started.elapsed(), "step ended");
             (op, outcome.unwrap_or(Err(CniFailure::TooSlow { step: name(op) })))
         })
     }

@@ -226,11 +226,11 @@ pub struct OwnedLink {
 /// The Pod's side of the kernel.
 #[async_trait]
 pub trait PodNet: Send + Sync {
-    /// Makes the veth pair, one end inside the Pod, both down, and drops the kernel's own copy of
-    /// its frames where the datapath needs that. Returns the MAC of the host's end.
+    /// Makes the veth pair, one end inside the Pod, drops the kernel's own copy of its frames where
+    /// the datapath needs that, and then brings the host's end up. Returns that end's MAC.
     async fn create(&self, spec: &LinkSpec) -> Result<MacAddr, NetError>;
 
-    /// Gives the Pod's end its addresses, routes and offloads, and brings both ends up.
+    /// Gives the Pod's end its addresses, routes and offloads, and brings it up.
     async fn configure(&self, spec: &LinkSpec) -> Result<(), NetError>;
 
     /// Tells neighbours where the addresses are now.

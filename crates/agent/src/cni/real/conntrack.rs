@@ -5,14 +5,19 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use futures::future::try_join_all;
 use host::NetlinkError;
 use host::conntrack::{Conntrack as Kernel, Filter};
 use switch::unixctl::{UnixCtl, UnixCtlError};
+use tokio::sync::Semaphore;
 use tonic::async_trait;
 
 use super::super::traits::{Conntrack, ConntrackError};
 use super::RealConfig;
+
+const FLUSH: &str = "dpctl/flush-conntrack";
 
 /// Both tables.
 #[derive(Clone, Debug)]
@@ -20,28 +25,39 @@ pub(super) struct RealConntrack {
     kernel: Kernel,
     /// Where ovs-vswitchd's control socket is, when its datapath has a table of its own.
     userspace: Option<PathBuf>,
+    /// More callers at once than this find the control socket's backlog full.
+    turns: Arc<Semaphore>,
 }
+
+/// How many commands may wait for ovs-vswitchd at once.
+const N_TURNS: usize = 8;
 
 impl RealConntrack {
     pub(super) fn open(config: &RealConfig) -> Result<Self, NetlinkError> {
         Ok(Self {
             kernel: Kernel::open()?,
             userspace: config.userspace.then(|| config.ovs_run_dir.clone()),
+            turns: Arc::new(Semaphore::new(N_TURNS)),
         })
     }
 }
 
 /// Flushes what has the address at either end of either direction, in every zone. Only a command
 /// without the datapath's name takes a tuple of one field (3.1), and means the only datapath.
-async fn flush_userspace(ctl: &UnixCtl, ip: IpAddr) -> Result<(), UnixCtlError> {
+async fn flush_userspace(ctl: &UnixCtl, turns: &Semaphore, ip: IpAddr) -> Result<(), UnixCtlError> {
     let (src, dst) = match ip {
         IpAddr::V4(_) => (format!("ct_nw_src={ip}"), format!("ct_nw_dst={ip}")),
         IpAddr::V6(_) => (format!("ct_ipv6_src={ip}"), format!("ct_ipv6_dst={ip}")),
     };
-    for tuples in [[&src, ""], [&dst, ""], ["", &src], ["", &dst]] {
-        let args: &[&str] = if tuples[1].is_empty() { &tuples[..1] } else { &tuples };
-        ctl.call("dpctl/flush-conntrack", args).await?;
-    }
+    // Side by side: each is served once per turn of ovs-vswitchd's loop, which takes tens of
+    // milliseconds while ports come and go.
+    let tuples: [&[&str]; 4] = [&[&src], &[&dst], &["", &src], &["", &dst]];
+    let flush = async |tuple: &&[&str]| {
+        // Never closed; without a turn the call is made all the same.
+        let _turn = turns.acquire().await;
+        ctl.call(FLUSH, tuple).await
+    };
+    try_join_all(tuples.iter().map(flush)).await?;
     Ok(())
 }
 
@@ -50,14 +66,17 @@ impl Conntrack for RealConntrack {
     async fn flush(&self, ips: &[IpAddr]) -> Result<(), ConntrackError> {
         let failed = |source| ConntrackError { ips: ips.to_vec(), source };
         let filter = Filter { addresses: ips.to_vec(), ..Filter::default() };
-        self.kernel.delete_async(filter).await.map_err(|error| failed(error.into()))?;
-        if let Some(run_dir) = &self.userspace {
+        let kernel =
+            async { self.kernel.delete_async(filter).await.map_err(|error| failed(error.into())) };
+        let userspace = async {
+            let Some(run_dir) = &self.userspace else { return Ok(()) };
             // Found anew each time: its name changes when ovs-vswitchd starts again.
             let ctl = UnixCtl::find(run_dir).map_err(|error| failed(error.into()))?;
-            for ip in ips {
-                flush_userspace(&ctl, *ip).await.map_err(|error| failed(error.into()))?;
-            }
-        }
+            let flushes = ips.iter().map(|ip| flush_userspace(&ctl, &self.turns, *ip));
+            try_join_all(flushes).await.map_err(|error| failed(error.into()))?;
+            Ok(())
+        };
+        tokio::try_join!(kernel, userspace)?;
         Ok(())
     }
 }

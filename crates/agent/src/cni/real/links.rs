@@ -18,7 +18,9 @@ use host::{IfIndex, NetlinkError, Rtnl, address, garp};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use openflow::MacAddr;
 use tonic::async_trait;
+use tracing::warn;
 
+use super::super::failure::chain;
 use super::super::model::{HostIfName, PodAddress, PodRecord};
 use super::super::traits::{BoxError, LinkSpec, NetError, OwnedLink, PodNet};
 use super::RealConfig;
@@ -128,6 +130,10 @@ impl RealLinks {
         if let Some(drops) = &self.drops {
             drops.add(name).map_err(|error| failed("guard", name)(error.into()))?;
         }
+        // Up before Open vSwitch opens it, never beside that: it sets flags from a copy it made
+        // earlier (3.1), and would take the link down again.
+        link::set_up_without_ipv6_address(&self.rtnl, veth.host)
+            .map_err(|error| failed("bring up", name)(error.into()))?;
         Ok(MacAddr(veth.host_mac.0))
     }
 
@@ -157,13 +163,7 @@ impl RealLinks {
 
     fn configure_now(&self, spec: &LinkSpec) -> Result<(), NetError> {
         let netns = self.open_netns(&spec.netns)?;
-        enter(&netns, spec.ifname(), || configure_inside(spec, self.checksum))??;
-
-        let name = spec.host_name.as_str();
-        let host = link::get_by_name(&self.rtnl, name)
-            .map_err(|error| failed("find", name)(error.into()))?;
-        link::set_up_without_ipv6_address(&self.rtnl, host.index)
-            .map_err(|error| failed("bring up", name)(error.into()))
+        enter(&netns, spec.ifname(), || configure_inside(spec, self.checksum))?
     }
 
     fn announce_now(&self, spec: &LinkSpec) -> Result<(), NetError> {
@@ -351,8 +351,16 @@ impl PodNet for RealLinks {
     }
 
     async fn announce(&self, spec: &LinkSpec) -> Result<(), NetError> {
-        let spec = spec.clone();
-        self.blocking(move |this| this.announce_now(&spec)).await
+        // Not waited for: the frame leaves at once, but the kernel takes some ten milliseconds to
+        // close the socket it went out by.
+        let (this, spec) = (self.clone(), spec.clone());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = this.announce_now(&spec) {
+                let error = chain(&error);
+                warn!(link = %spec.host_name, error, "Pod not announced");
+            }
+        });
+        Ok(())
     }
 
     async fn check(&self, spec: &LinkSpec) -> Result<MacAddr, NetError> {

@@ -33,7 +33,8 @@ async fn check_notices_what_is_missing_or_changed() {
 #[tokio::test]
 async fn check_notices_a_changed_result() {
     let (rig, result) = mk_connected().await;
-    let changes: [(&str, fn(&mut Value)); 8] = [
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 8] = [
         ("no address", |r| r["ips"][0]["address"] = "10.77.1.99/24".into()),
         ("was not made", |r| {
             let extra = json!({"interface": 1, "address": "10.77.1.99/24"});

@@ -1,0 +1,11 @@
+//! The CNI server on a real node: namespaces, netlink, Open vSwitch's userspace datapath, lease
+//! files and the plugin's own code. Judged by `ip`, `ovs-vsctl`, `ovs-ofctl`, `nft` and packets.
+
+mod cni_real {
+    pub(crate) mod node;
+
+    mod chain;
+    mod connect;
+    mod damage;
+    mod parallel;
+}
