@@ -1,6 +1,8 @@
 //! Bytes from outside: whatever comes, decoders answer and do not panic, and what they accept
 //! survives being written and read again.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "a test")]
+
 use cni_api::{Attachment, CniResult, NetConf, PodArgs, SpecVersion};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
