@@ -165,10 +165,17 @@ pub fn prefix(namespace: &str) -> String {
 impl Store {
     /// An empty store that keeps the last `window` changes of each collection.
     pub fn new(window: usize) -> Self {
+        Self::starting_at(window, 1)
+    }
+
+    /// An empty store whose first version is `revision`. A server that forgets everything when it
+    /// ends must start above whatever it gave out before, or its clients would wait in watches for
+    /// versions that are never reached.
+    pub fn starting_at(window: usize, revision: u64) -> Self {
         Self {
-            state: Mutex::new(State { revision: 1, collections: HashMap::new() }),
+            state: Mutex::new(State { revision, collections: HashMap::new() }),
             window: window.max(1),
-            any: watch::Sender::new(1),
+            any: watch::Sender::new(revision),
         }
     }
 

@@ -98,7 +98,7 @@ async fn changes_are_seen_in_order_live_and_afterwards() {
         (format!("{from}&fieldSelector=metadata.name%3Dabsent"), &[][..]),
         ("fieldSelector=metadata.name%3Dw1".to_owned(), &[][..]),
         ("fieldSelector=metadata.name%3Dpre".to_owned(), &["ADDED pre - 0"][..]),
-        ("resourceVersion=999999999".to_owned(), &[][..]),
+        ("resourceVersion=9000000000000000".to_owned(), &[][..]),
     ] {
         let mut lines = watch(&client, &format!("{query}&timeoutSeconds=1")).await;
         check(&read(&mut lines, 9).await, want);
