@@ -57,11 +57,12 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Begins to send from a namespace to an echo server.
+    /// Begins to send from a namespace to an echo server, once the way to it is known.
     ///
     /// # Errors
     /// When the socket cannot be made.
     pub fn start(pair: &str, netns: &Path, target: SocketAddr) -> Result<Self> {
+        probe::udp_who(netns, target, Duration::from_secs(5))?;
         let socket = probe::udp_socket(netns, target)?;
         socket
             .set_read_timeout(Some(Duration::from_millis(100)))

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::leftovers::flows;
-use super::{Context, Outcome};
+use super::{Context, Outcome, Pod};
 use crate::cli::NodeComponent;
-use crate::error::{LabError, Result};
+use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::probe;
 use crate::run::{kill, start};
@@ -56,7 +56,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let outside = std::net::SocketAddr::new(crate::layout::OUTSIDE.into(), port);
     probe::tcp_who(&a.sandbox.netns, outside, Duration::from_secs(10))?;
     let reports = [same.finish(), across.finish()];
+    let first = first_packet_across(context, &a, &c)?;
     Ok(Outcome::Passed(json!({
+        "firstPacketAcrossAnswered": first,
         "recoveredOnNodeMs": on_node.as_millis(),
         "recoveredAcrossMs": between.as_millis(),
         "flowsEqualAfterStartMs": settled.as_millis(),
@@ -64,4 +66,20 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         "lostOnNode": reports[0].lost(),
         "lostAcross": reports[1].lost(),
     })))
+}
+
+/// Whether the first packet to the other node is answered after a restart without any traffic.
+fn first_packet_across(context: &Context<'_>, from: &Pod<'_>, to: &Pod<'_>) -> Result<bool> {
+    let store = context.store()?;
+    let node = store.layout().node("node-1");
+    let before = flows(&node)?;
+    kill(store, "node-1", NodeComponent::Vswitchd)?;
+    start(store, "node-1", NodeComponent::Vswitchd)?;
+    wait_for(Duration::from_secs(30), "the flows are back", || {
+        flows(&node).ok().filter(|now| *now == before)
+    })?;
+    let socket = probe::udp_socket(&from.sandbox.netns, to.target()?)?;
+    socket.set_read_timeout(Some(Duration::from_secs(1))).doing(|| "set up the socket".into())?;
+    let mut buffer = [0; 64];
+    Ok(socket.send(b"seq 1").is_ok() && socket.recv(&mut buffer).is_ok())
 }
