@@ -233,6 +233,7 @@ impl Plugins {
         let path: Vec<_> = self.path.iter().map(|p| p.display().to_string()).collect();
         let mut command = Command::new(&program);
         command
+            .env("PATH", crate::preflight::search_path())
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", &attachment.container_id)
             .env("CNI_NETNS", &attachment.netns)

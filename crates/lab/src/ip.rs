@@ -21,6 +21,7 @@ pub fn batch(netns: &Path, lines: &[String]) -> Result<()> {
 /// As [`batch`].
 pub fn batch_here(lines: &[String]) -> Result<()> {
     let mut child = Command::new("ip")
+        .env("PATH", crate::preflight::search_path())
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

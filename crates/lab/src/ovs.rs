@@ -197,6 +197,7 @@ fn await_start(
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
+        .env("PATH", crate::preflight::search_path())
         .output()
         .doing(|| format!("run {name}"))
         .map_err(|e| e.hint("install the package openvswitch-switch"))?;

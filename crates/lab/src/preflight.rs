@@ -79,12 +79,29 @@ pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> R
     Ok(())
 }
 
-/// A program on the search path, with the system directories added as root's path may lack them.
+/// A program on the search path.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/usr/bin".into(), "/sbin".into(), "/bin".into()])
-        .map(|dir| dir.join(name))
-        .find(|p| p.is_file())
+    let path = search_path();
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
+}
+
+/// A program of the machine, found also where root's search path lacks the system directories.
+#[must_use]
+pub fn program(name: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(name);
+    command.env("PATH", search_path());
+    command
+}
+
+/// Our search path, with the system directories added that root's may lack.
+#[must_use]
+pub fn search_path() -> String {
+    let mut path = std::env::var("PATH").unwrap_or_default();
+    for dir in ["/usr/sbin", "/usr/bin", "/sbin", "/bin"] {
+        if !path.split(':').any(|d| d == dir) {
+            path = if path.is_empty() { dir.into() } else { format!("{path}:{dir}") };
+        }
+    }
+    path
 }

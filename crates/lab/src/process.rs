@@ -125,7 +125,7 @@ impl Start {
         Self {
             program: program.into(),
             args: Vec::new(),
-            env: BTreeMap::new(),
+            env: BTreeMap::from([("PATH".into(), crate::preflight::search_path())]),
             netns: None,
             log: log.into(),
         }

@@ -3,10 +3,9 @@
 //! The machine's own namespace gets no address, route, link or rule: every link is created inside
 //! the namespace that holds it.
 
-use std::process::Command;
-
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{API_SERVER, BEHIND_OUTSIDE, Layout, OUTSIDE, node_address};
+use crate::preflight::program;
 use crate::state::Store;
 use crate::{ip, netns};
 
@@ -111,7 +110,7 @@ fn wire_line(here: &str, there: &str, netns: &str) -> String {
 
 fn checksum_in_software(netns: &std::path::Path, link: &str) -> Result<()> {
     let output =
-        netns::enter(netns, || Command::new("ethtool").args(["-K", link, "tx", "off"]).output())?
+        netns::enter(netns, || program("ethtool").args(["-K", link, "tx", "off"]).output())?
             .doing(|| "run ethtool".into())
             .map_err(|e| e.hint("install the package ethtool"))?;
     if output.status.success() {

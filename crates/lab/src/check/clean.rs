@@ -13,6 +13,7 @@ use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
 use crate::netns;
+use crate::preflight::program;
 use crate::process;
 
 /// What of the machine is compared, each as text.
@@ -99,7 +100,7 @@ fn snapshot(layout: &Layout) -> Result<Snapshot> {
         ("rules", "ip", &["rule"]),
         ("nft", "nft", &["list", "ruleset"]),
     ] {
-        let output = Command::new(program).args(args).output();
+        let output = crate::preflight::program(program).args(args).output();
         let output = output.doing(|| format!("run {program}"))?;
         seen.insert(name.into(), without_counters(&String::from_utf8_lossy(&output.stdout)));
     }
@@ -121,7 +122,7 @@ fn snapshot(layout: &Layout) -> Result<Snapshot> {
         files.iter().filter(|f| f.exists()).map(|f| f.display().to_string()).collect();
     seen.insert("files".into(), left.join("\n"));
     if Path::new("/var/run/openvswitch/db.sock").exists() {
-        let output = Command::new("ovs-vsctl").arg("show").output();
+        let output = program("ovs-vsctl").arg("show").output();
         let output = output.doing(|| "run ovs-vsctl".into())?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         seen.insert("the machine's own switch".into(), text);

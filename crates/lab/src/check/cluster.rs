@@ -1,6 +1,5 @@
 //! A lab with an API server: Pods through the API, what kubectl asks, and a kubelet that restarts.
 
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,6 +14,7 @@ use crate::layout::Layout;
 use crate::matrix;
 use crate::pods;
 use crate::preflight::find_program;
+use crate::preflight::program;
 use crate::run::{kill, start};
 use crate::state::{Mode, SchedulerChoice, Store};
 use crate::traffic::Datagrams;
@@ -128,7 +128,7 @@ fn kubelet_restart(store: &Store) -> Result<()> {
 fn kubectl_works(store: &Store) -> Result<usize> {
     let kubeconfig = store.layout().admin_kubeconfig();
     let run = |args: &[&str]| -> Result<(bool, String)> {
-        let output = Command::new("kubectl")
+        let output = program("kubectl")
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .args(["-n", "demo"])

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -16,6 +15,7 @@ use nix::sys::socket::{
 
 use crate::error::{Doing, LabError, Result};
 use crate::netns;
+use crate::preflight::program;
 
 /// A MAC address.
 pub(super) type Mac = [u8; 6];
@@ -180,7 +180,7 @@ pub(super) fn mtu_of(netns: &Path, link: &str) -> Result<usize> {
 }
 
 fn link_words(netns: &Path, link: &str) -> Result<Vec<String>> {
-    let mut ip = Command::new("ip");
+    let mut ip = program("ip");
     ip.args(["-o", "link", "show", "dev", link]);
     let output = netns::enter(netns, || ip.output())?.doing(|| "run ip".into())?;
     let text = String::from_utf8_lossy(&output.stdout);

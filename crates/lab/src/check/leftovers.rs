@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 
 use crate::agent;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::NodeLayout;
 use crate::netns;
 use crate::ovs::{self, BRIDGE};
+use crate::preflight::program;
 use crate::state::Store;
 
 /// Everything of a node that a Pod may leave behind.
@@ -74,7 +74,7 @@ pub(super) fn conntrack_of(node: &NodeLayout, address: std::net::IpAddr) -> Resu
     let holds = |line: &&str| needles.iter().any(|n| line.contains(n));
     let text = ovs::appctl(node, &["dpctl/dump-conntrack"])?;
     let mut found: Vec<String> = text.lines().filter(holds).map(str::to_owned).collect();
-    let kernel = netns::enter(node.netns(), || Command::new("conntrack").arg("-L").output())?;
+    let kernel = netns::enter(node.netns(), || program("conntrack").arg("-L").output())?;
     // The tool is not needed by the lab; without it only the switch is looked at.
     if let Ok(output) = kernel {
         let text = String::from_utf8_lossy(&output.stdout);
@@ -89,7 +89,7 @@ pub(super) fn agent_descriptors(store: &Store, node: &str) -> Option<usize> {
 }
 
 fn links(node: &NodeLayout) -> Result<BTreeSet<String>> {
-    let output = netns::enter(node.netns(), || Command::new("ip").args(["-o", "link"]).output())?
+    let output = netns::enter(node.netns(), || program("ip").args(["-o", "link"]).output())?
         .doing(|| "run ip".into())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
@@ -97,9 +97,8 @@ fn links(node: &NodeLayout) -> Result<BTreeSet<String>> {
 }
 
 fn chains(node: &NodeLayout) -> Result<BTreeSet<String>> {
-    let output =
-        netns::enter(node.netns(), || Command::new("nft").args(["list", "chains"]).output())?
-            .doing(|| "run nft".into())?;
+    let output = netns::enter(node.netns(), || program("nft").args(["list", "chains"]).output())?
+        .doing(|| "run nft".into())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let chain = |line: &str| line.trim().strip_prefix("chain ").map(str::to_owned);
     Ok(text.lines().filter_map(chain).collect())
