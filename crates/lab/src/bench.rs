@@ -192,14 +192,15 @@ fn process_figure(runtime: &Runtime) -> Result<Figure> {
     for _ in 0..5 {
         let mut child = version_request(&program)?;
         let pid = child.id();
-        let reads = |text: &str| text.lines().any(|l| l.starts_with("State:") && l.contains('S'));
-        // It sleeps once it reads its stdin, which we keep open for that long.
-        let status = interrupt::wait_for(Duration::from_secs(5), "antrea-cni reads", || {
-            let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-            (reads(&text) && text.contains("antrea")).then_some(text)
+        // Its peak no longer moves once it waits for its stdin, which we keep open for that long.
+        let mut before = 0;
+        let kb = interrupt::wait_for(Duration::from_secs(5), "antrea-cni reads", || {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = peak_of(pid).unwrap_or(0);
+            let settled = now > 0 && now == before;
+            before = now;
+            settled.then_some(now)
         })?;
-        let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
-        let kb: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
         peak_kb = peak_kb.max(kb);
         drop(child.stdin.take());
         child.wait().doing(|| "wait for antrea-cni".into())?;
@@ -213,6 +214,12 @@ fn process_figure(runtime: &Runtime) -> Result<Figure> {
         }),
         how: "CNI_COMMAND=VERSION antrea-cni < conf, 200 times; VmHWM while it reads".into(),
     })
+}
+
+fn peak_of(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn version_request(program: &Path) -> Result<std::process::Child> {
