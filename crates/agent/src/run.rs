@@ -52,7 +52,7 @@ struct NodeNetwork {
 }
 
 /// Runs the agent.
-pub async fn run(options: Options, stop: CancellationToken) -> Result<()> {
+pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()> {
     tracing::info!(
         version = antrea_runtime::VERSION,
         node = options.node_name,
