@@ -10,6 +10,7 @@ pub mod cni;
 pub mod datapath;
 pub mod forwarding;
 pub mod gateway;
+pub mod guards;
 pub mod info;
 pub mod metrics;
 pub mod mtu;

@@ -16,7 +16,7 @@ use host::nft::node::{Masquerade, NodeRules};
 use ipnet::IpNet;
 use pipeline::fields::VIRTUAL_MAC;
 use pipeline::{Category, NodeConfig, PeerNode};
-use switch::bridge::{Bridge, Owner};
+use switch::bridge::{Bridge, BridgeState, Owner};
 use switch::unixctl::UnixCtl;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -94,9 +94,12 @@ impl NodeLoop {
     pub async fn run(mut self, mut nodes_rx: watch::Receiver<NodeList>, stop: CancellationToken) {
         let mut tick = tokio::time::interval(RESYNC);
         tick.tick().await;
+        let mut state = self.bridge.state();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                // A switch that was away has forgotten its tunnel neighbours.
+                () = reconnected(&mut state) => self.resync().await,
                 changed = nodes_rx.changed() => {
                     if changed.is_err() {
                         return;
@@ -160,6 +163,19 @@ impl NodeLoop {
         }
         Ok(())
     }
+}
+
+/// Waits until the connection to the switch was lost and is there again.
+async fn reconnected(state: &mut watch::Receiver<Arc<BridgeState>>) {
+    let mut was_away = !state.borrow_and_update().connected;
+    while state.changed().await.is_ok() {
+        let connected = state.borrow_and_update().connected;
+        if connected && was_away {
+            return;
+        }
+        was_away = !connected;
+    }
+    std::future::pending().await
 }
 
 fn key(peer: &Peer) -> String {

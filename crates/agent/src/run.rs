@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cni::{self, Readiness};
 use crate::datapath::{self, Datapath, Facts};
 use crate::gateway::{self, Gateway, LayoutFound};
+use crate::guards::Guards;
 use crate::info::{InfoLoop, NetworkFacts};
 use crate::mtu::{self, Encryption};
 use crate::node_loop::{self, NodeLoop};
@@ -43,6 +44,8 @@ const SYNC_DEADLINE: Duration = Duration::from_secs(300);
 /// What the node's network is, once known.
 struct NodeNetwork {
     datapath: Datapath,
+    /// The link in `br-phy`, on the userspace datapath.
+    marked_uplink: Option<String>,
     uplink: Uplink,
     transport: IpAddr,
     pod_mtu: u32,
@@ -102,6 +105,11 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     )));
     tasks.spawn(settle(ovsdb.clone(), bridge.clone(), restored, options.clone(), stop.clone()));
     tasks.spawn(quietly(node_loop.run(nodes_rx, stop.clone())));
+    if let Some(uplink) = network.marked_uplink.clone() {
+        let rtnl = Rtnl::open().context("open netlink")?;
+        let guards = Guards { rtnl, uplink, interfaces: interfaces.clone() };
+        tasks.spawn(guards.run(stop.clone()));
+    }
     if let Some(client) = api {
         let facts = NetworkFacts {
             transport_interface: network.uplink.name.clone(),
@@ -297,7 +305,8 @@ async fn bring_up(
             tracing::warn!("iptables FORWARD: {}", nodes::chain(&error));
         }
     }
-    Ok(NodeNetwork { datapath, uplink, transport, pod_mtu, gateway, node, layout })
+    let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
+    Ok(NodeNetwork { datapath, marked_uplink, uplink, transport, pod_mtu, gateway, node, layout })
 }
 
 fn check_version(ovsdb: &OvsdbSession) -> Result<()> {

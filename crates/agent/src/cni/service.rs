@@ -7,7 +7,7 @@ use std::time::Instant;
 use cni_api::rpc::{Cni, CniCmdArgs, CniCmdRequest, CniCmdResponse};
 use cni_api::{Code, NetConf};
 use tonic::{Request, Response, Status};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::failure::{CniFailure, chain};
 use super::request::{CmdRequest, RequestError, Verb};
@@ -37,6 +37,8 @@ impl Service {
             let outcome = work.await;
             let took = started.elapsed();
             match &outcome {
+                // Runtimes ask for it every second.
+                Ok(_) if verb == "STATUS" => debug!(?took, "CNI STATUS: ready"),
                 Ok(_) => info!(verb, container, ifname, pod, ?took, "CNI request served"),
                 Err(failure) => {
                     let (code, error) = (failure.code(), chain(failure));

@@ -1,0 +1,107 @@
+//! Puts back the drop chains of the userspace datapath when someone took them away.
+//!
+//! Without its chain a link's frames reach the node's kernel as well (see `netdev`). `nft flush
+//! ruleset` by hand, or another program's restart, removes them; this loop is woken by any change
+//! of nftables and adds what is missing. It only adds: chains of requests under way are not its
+//! business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use host::link;
+use host::netfilter::{DropChains, Watch};
+use host::netlink::Rtnl;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::cni::PodRecord;
+
+/// A look without a wake-up, in case one was lost.
+const PATROL: Duration = Duration::from_secs(60);
+
+/// The loop and its sources.
+pub struct Guards {
+    /// The kernel of this node.
+    pub rtnl: Rtnl,
+    /// The link that `br-phy` holds.
+    pub uplink: String,
+    /// Pod interfaces.
+    pub interfaces: watch::Receiver<Arc<Vec<PodRecord>>>,
+}
+
+impl Guards {
+    /// Runs until cancelled.
+    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let drops = DropChains::open().context("open netfilter")?;
+        let mut changes = Watch::open_in(self.rtnl.netns()).context("follow nftables")?;
+        loop {
+            let interfaces = self.interfaces.borrow().clone();
+            let devices: Vec<String> = interfaces
+                .iter()
+                .map(|record| record.host_name.to_string())
+                .chain([self.uplink.clone()])
+                .collect();
+            let drops = drops.clone();
+            let mended = self.rtnl.call(move |rtnl| mend(rtnl, &drops, &devices)).await?;
+            match mended {
+                Ok(mended) if mended.is_empty() => {}
+                Ok(mended) => tracing::warn!(links = ?mended, "drop chains were missing: put back"),
+                Err(error) => tracing::error!("drop chains: {error:#}"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = changes.changed() => changed.context("follow nftables")?,
+                () = tokio::time::sleep(PATROL) => {}
+            }
+        }
+    }
+}
+
+/// Adds the chains that are missing or not right, and returns for which links.
+fn mend(rtnl: &Rtnl, drops: &DropChains, devices: &[String]) -> Result<Vec<String>> {
+    let present = drops.list()?;
+    let mut mended = Vec::new();
+    for device in devices {
+        if present.iter().any(|chain| chain.device == *device && chain.is_right()) {
+            continue;
+        }
+        if link::find_by_name(rtnl, device)?.is_none() {
+            continue;
+        }
+        drops.add(device)?;
+        // The link may have gone between: then the chain goes too, as some kernels keep it.
+        if link::find_by_name(rtnl, device)?.is_none() {
+            drops.delete(device)?;
+            continue;
+        }
+        mended.push(device.clone());
+    }
+    Ok(mended)
+}
+
+#[cfg(test)]
+mod tests {
+    use host::link::create_veth_pair;
+    use testkit::netns::{in_netns, sh};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root: make test"]
+    fn flushed_chains_come_back_and_absent_links_get_none() {
+        in_netns(|| {
+            let rtnl = Rtnl::open().unwrap();
+            let drops = DropChains::open().unwrap();
+            create_veth_pair(&rtnl, "pod-a", "far-a", 1500).unwrap();
+            let devices = ["pod-a".to_owned(), "gone".to_owned()];
+            assert_eq!(mend(&rtnl, &drops, &devices).unwrap(), ["pod-a"]);
+            assert!(mend(&rtnl, &drops, &devices).unwrap().is_empty());
+            sh("nft flush ruleset");
+            assert_eq!(mend(&rtnl, &drops, &devices).unwrap(), ["pod-a"]);
+            let seen = sh("nft list ruleset");
+            assert!(seen.contains("policy drop") && seen.contains("pod-a"), "{seen}");
+            assert!(!seen.contains("gone"), "{seen}");
+        });
+    }
+}
