@@ -22,6 +22,7 @@ if [ -n "$missing" ]; then
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 0755 "$policy"
         trap 'rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq

@@ -71,7 +71,7 @@ pub(crate) fn run() -> Result<()> {
     report(&stages, tally, root)
 }
 
-/// The demo, and every scenario against the committed expectations.
+/// The demo, and every scenario.
 fn lab() -> Result<()> {
     let lab = workspace::target_dir().join("release/antrea-lab");
     if !lab.exists() {

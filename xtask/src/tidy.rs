@@ -72,7 +72,7 @@ const IMPURE: &[&str] = &[
     "kube-runtime",
     "hyper",
     "tonic",
-    "rtnetlink",
+    "netlink-sys",
     "nix",
     "socket2",
     "rustls",

@@ -91,8 +91,9 @@ pub(crate) async fn follow(
                     tracing::debug!("watch of nodes: {reason}");
                 }
             }
-            NodeEvent::InitDone => connected.store(true, Ordering::Relaxed),
-            _ => {}
+            // `Init` only says that the watch is about to ask.
+            NodeEvent::Init => {}
+            _ => connected.store(true, Ordering::Relaxed),
         }
         let Some(nodes) = collector.step(event) else { continue };
         let changed = nodes_tx.send_if_modified(|current| {

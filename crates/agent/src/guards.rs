@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use host::link;
-use host::netfilter::{DropChains, Watch};
+use host::netfilter::{DropChains, NetfilterError, Watch};
 use host::netlink::Rtnl;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -37,11 +37,8 @@ impl Guards {
         let mut changes = Watch::open_in(self.rtnl.netns()).context("follow nftables")?;
         loop {
             let interfaces = self.interfaces.borrow().clone();
-            let devices: Vec<String> = interfaces
-                .iter()
-                .map(|record| record.host_name.to_string())
-                .chain([self.uplink.clone()])
-                .collect();
+            let pods = interfaces.iter().map(|record| record.host_name.to_string());
+            let devices: Vec<String> = [self.uplink.clone()].into_iter().chain(pods).collect();
             let drops = drops.clone();
             let mended = self.rtnl.call(move |rtnl| mend(rtnl, &drops, &devices)).await?;
             match mended {
@@ -69,7 +66,10 @@ fn mend(rtnl: &Rtnl, drops: &DropChains, devices: &[String]) -> Result<Vec<Strin
         if link::find_by_name(rtnl, device)?.is_none() {
             continue;
         }
-        drops.add(device)?;
+        match drops.add(device) {
+            Err(NetfilterError::NoDevice(_)) => continue,
+            added => added?,
+        }
         // The link may have gone between: then the chain goes too, as some kernels keep it.
         if link::find_by_name(rtnl, device)?.is_none() {
             drops.delete(device)?;

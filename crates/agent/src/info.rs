@@ -80,8 +80,9 @@ impl InfoLoop {
         let mut ovsdb_connected = self.ovsdb.connected();
         loop {
             let info = self.report(Timestamp::now());
-            if let Err(error) = agent_info::upsert(&self.client, &info).await {
-                tracing::warn!("report AntreaAgentInfo: {}", error.chain());
+            match agent_info::upsert(&self.client, &info).await {
+                Ok(()) => self.api_up.store(true, Ordering::Relaxed),
+                Err(error) => tracing::warn!("report AntreaAgentInfo: {}", error.chain()),
             }
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -14,7 +14,6 @@ use host::netlink::Rtnl;
 use host::offload;
 use host::sysctl::{Family, Sysctl};
 use host::uplink::{self, Uplink};
-use ovsdb::FailMode;
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
 
 /// The userspace bridge that holds the uplink.
@@ -36,7 +35,6 @@ pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<
     offload::disable_tx_checksum(uplink).context("prepare the uplink")?;
 
     let mut spec = BridgeSpec::standalone(BRIDGE, "netdev");
-    spec.fail_mode = FailMode::Standalone;
     spec.hwaddr = Some(openflow::MacAddr(mac.0));
     spec.external_ids.insert("antrea-type".into(), "uplink".into());
     spec.external_ids.insert("antrea-uplink".into(), uplink.into());
@@ -56,8 +54,6 @@ pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<
 fn take_over(rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
     let nic = link::get_by_name(rtnl, uplink)?;
     let bridge = link::get_by_name(rtnl, BRIDGE)?;
-    // The node must not answer solicitations at an address that the kernel gave the NIC.
-    quiet_ipv6(uplink);
     // Lost replies are asked for again soon: a restart of ovs-vswitchd costs little time then.
     for family in [Family::Ipv4, Family::Ipv6] {
         let retrans = Sysctl::neigh(family, BRIDGE, "retrans_time_ms");
@@ -69,7 +65,12 @@ fn take_over(rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
         .context("open netfilter")?
         .add(uplink)
         .context("drop the kernel's copy of the uplink's frames")?;
-    uplink::move_to(rtnl, nic.index, bridge.index).context("move the node's addresses to br-phy")
+    let moved = uplink::move_to(rtnl, nic.index, bridge.index)
+        .context("move the node's addresses to br-phy")?;
+    // Only now: this drops whatever IPv6 the NIC still has, such as the link-local address that the
+    // node would answer solicitations at.
+    quiet_ipv6(uplink);
+    Ok(moved)
 }
 
 /// Undoes [`prepare`]: the NIC gets addresses and routes back, and the bridge goes.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use host::link::MacAddr;
 use host::neighbour;
 use host::netlink::Rtnl;
@@ -55,8 +55,22 @@ pub struct NodeLoop {
 
 impl NodeLoop {
     /// Takes one list: flows first, so that no route leads where nothing forwards.
-    pub async fn take(&mut self, nodes: &NodeList) {
-        let Some(nodes) = nodes else { return };
+    ///
+    /// # Errors
+    /// When this node's own Pod CIDRs are others now: everything on the node hangs on them, so the
+    /// agent has to start again.
+    pub async fn take(&mut self, nodes: &NodeList) -> Result<()> {
+        let Some(nodes) = nodes else { return Ok(()) };
+        if let Some(own) = nodes.iter().find(|node| node.name == self.peers.own_name())
+            && !own.pod_cidrs.is_empty()
+            && own.pod_cidrs != self.node.pod_cidrs
+        {
+            bail!(
+                "the Pod CIDRs of this node changed from {:?} to {:?}: the agent starts again",
+                self.node.pod_cidrs,
+                own.pod_cidrs
+            );
+        }
         for op in self.peers.step(nodes) {
             match op {
                 Op::Set(peer) => {
@@ -72,6 +86,7 @@ impl NodeLoop {
             }
         }
         self.resync().await;
+        Ok(())
     }
 
     /// Brings the kernel to what the peers in force need.
@@ -91,21 +106,28 @@ impl NodeLoop {
     }
 
     /// Runs until cancelled.
-    pub async fn run(mut self, mut nodes_rx: watch::Receiver<NodeList>, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// See [`NodeLoop::take`].
+    pub async fn run(
+        mut self,
+        mut nodes_rx: watch::Receiver<NodeList>,
+        stop: CancellationToken,
+    ) -> Result<()> {
         let mut tick = tokio::time::interval(RESYNC);
         tick.tick().await;
         let mut state = self.bridge.state();
         loop {
             tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return Ok(()),
                 // A switch that was away has forgotten its tunnel neighbours.
                 () = reconnected(&mut state) => self.resync().await,
                 changed = nodes_rx.changed() => {
                     if changed.is_err() {
-                        return;
+                        return Ok(());
                     }
                     let nodes = nodes_rx.borrow_and_update().clone();
-                    self.take(&nodes).await;
+                    self.take(&nodes).await?;
                 }
                 _ = tick.tick() => self.resync().await,
             }
@@ -159,7 +181,10 @@ impl NodeLoop {
             })
             .await??;
         for (ip, mac) in found {
-            ctl.tnl_arp_set(netdev::BRIDGE, ip, openflow::MacAddr(mac.0)).await?;
+            let mac = openflow::MacAddr(mac.0);
+            if let Err(error) = ctl.tnl_arp_set(netdev::BRIDGE, ip, mac).await {
+                tracing::warn!(%ip, "tunnel neighbour not told: {}", crate::nodes::chain(&error));
+            }
         }
         Ok(())
     }

@@ -72,6 +72,11 @@ impl Peers {
         }
     }
 
+    /// Name of this node.
+    pub fn own_name(&self) -> &str {
+        &self.own_name
+    }
+
     /// Peers in force, by name.
     pub fn installed(&self) -> impl Iterator<Item = &Peer> {
         self.installed.values()

@@ -17,7 +17,7 @@ use host::nft::node::Masquerade;
 use host::uplink::{self, Transport, Uplink};
 use kube_io::Client;
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
-use switch::bridge::{Bridge, BridgeConfig, Owner, SyncMode};
+use switch::bridge::{BarrierError, Bridge, BridgeConfig, Owner, SyncMode};
 use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,6 +37,8 @@ use crate::{api_nodes, metrics, netdev};
 
 /// Owner of the flows that belong to no feature.
 const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
+/// Key in the other_config of Open_vSwitch.
+const RESTORE_WAIT: &str = "flow-restore-wait";
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
 /// Features have this long to say what they want before the rest is removed.
 const SYNC_DEADLINE: Duration = Duration::from_secs(300);
@@ -98,13 +100,13 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));
     let mut node_loop = mk_node_loop(&options, &network, &bridge)?;
     let first_list = nodes_rx.borrow().clone();
-    node_loop.take(&first_list).await;
+    node_loop.take(&first_list).await?;
 
     ready_tx.send_replace(Readiness::Ready(Arc::new(
         cni_node(&options, &ovsdb, &bridge, &network).await?,
     )));
     tasks.spawn(settle(ovsdb.clone(), bridge.clone(), restored, options.clone(), stop.clone()));
-    tasks.spawn(quietly(node_loop.run(nodes_rx, stop.clone())));
+    tasks.spawn(node_loop.run(nodes_rx, stop.clone()));
     if let Some(uplink) = network.marked_uplink.clone() {
         let rtnl = Rtnl::open().context("open netlink")?;
         let guards = Guards { rtnl, uplink, interfaces: interfaces.clone() };
@@ -312,7 +314,7 @@ async fn bring_up(
 fn check_version(ovsdb: &OvsdbSession) -> Result<()> {
     let rows = ovsdb.rows();
     let version = rows.root().and_then(|(_, row)| row.ovs_version.clone());
-    // A vswitchd that has not written its version yet is judged when it has.
+    // A vswitchd that never ran has written none: the packages' dependencies have to do.
     let Some(version) = version else { return Ok(()) };
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -416,19 +418,50 @@ async fn settle(
             return Ok(());
         }
         bridge.synced(node_loop::OWNER);
-        if let Err(error) = bridge.barrier().await {
-            tracing::error!("first sync: {}", nodes::chain(&error));
-            return Ok(());
+        match bridge.barrier().await {
+            Ok(()) => tracing::info!("flows are in"),
+            // What was refused is retried by the reconciler; all else is of this layout.
+            Err(error @ BarrierError::Refused(_)) => {
+                tracing::error!("flows are in, but for some: {}", nodes::chain(&error));
+            }
+            Err(error) => {
+                tracing::error!("first sync: {}", nodes::chain(&error));
+                return Ok(());
+            }
         }
-        tracing::info!("flows are in");
         gateway::record_layout(&ovsdb, &options.config.ovs_bridge).await
     };
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         outcome = settled => outcome?,
     }
-    stop.cancelled().await;
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = release_restored_switch(&ovsdb, &bridge) => {}
+    }
     Ok(())
+}
+
+/// On the kernel's datapath whoever starts Open vSwitch has it keep the old datapath flows until
+/// the new ones are in (`flow-restore-wait`); this ends the wait, each time they are.
+async fn release_restored_switch(ovsdb: &OvsdbSession, bridge: &Bridge) {
+    let mut rows = ovsdb.subscribe();
+    loop {
+        let waits = rows
+            .borrow_and_update()
+            .root()
+            .is_some_and(|(_, row)| row.other_config.contains_key(RESTORE_WAIT));
+        // Flows that the switch refused must not keep it from forwarding.
+        if waits && !matches!(bridge.barrier().await, Err(BarrierError::Closed)) {
+            match ovsdb.remove_other_config(&[RESTORE_WAIT]).await {
+                Ok(()) => tracing::info!("the switch forwards by the new flows"),
+                Err(error) => tracing::error!("end {RESTORE_WAIT}: {}", nodes::chain(&error)),
+            }
+        }
+        if rows.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 fn add_checks(

@@ -49,7 +49,7 @@ impl InterfaceStore {
     /// Takes over the interfaces that were there before.
     pub fn restore(&mut self, records: impl IntoIterator<Item = PodRecord>) {
         for record in records {
-            let highest = record.ofport.0 + 1;
+            let highest = record.ofport.0.saturating_add(1);
             if POD_OFPORTS.contains(&highest) {
                 self.next_ofport = self.next_ofport.max(highest);
             }

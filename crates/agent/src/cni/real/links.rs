@@ -85,14 +85,15 @@ impl RealLinks {
             .map_err(|error| NetError::Netns { path: path.to_owned(), source: error.into() })
     }
 
-    /// The path by which this process sees a path of the host: `/proc` of a container is another.
+    /// The path by which this process sees a path of the host: in a container the host's folders are
+    /// below a prefix.
     fn seen_path(&self, path: &str) -> PathBuf {
-        if let Ok(below) = Path::new(path).strip_prefix("/proc")
+        if let Ok(below) = Path::new(path).strip_prefix("/")
             && !self.host_proc.as_os_str().is_empty()
         {
-            let proc = self.host_proc.join("proc");
-            if proc.is_dir() {
-                return proc.join(below);
+            let seen = self.host_proc.join(below);
+            if seen.parent().is_some_and(Path::is_dir) {
+                return seen;
             }
         }
         PathBuf::from(path)
