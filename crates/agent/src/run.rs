@@ -134,17 +134,18 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     }
     tracing::info!("antrea-agent is up");
 
-    tokio::select! {
-        () = stop.cancelled() => {}
-        ended = tasks.join_next() => {
-            if let Some(ended) = ended {
-                ended.context("a task of the agent panicked")??;
-                bail!("a task of the agent ended by itself");
-            }
-        }
-    }
+    let failure = tokio::select! {
+        biased;
+        () = stop.cancelled() => None,
+        Some(ended) = tasks.join_next() => Some(match ended {
+            Ok(Ok(())) => anyhow::anyhow!("a task of the agent ended by itself"),
+            Ok(Err(error)) => error,
+            Err(panic) => anyhow::Error::new(panic).context("a task of the agent panicked"),
+        }),
+    };
     stop.cancel();
-    finish(tasks).await
+    let finished = finish(tasks).await;
+    failure.map_or(finished, Err)
 }
 
 async fn quietly(work: impl Future<Output = ()>) -> Result<()> {
@@ -436,29 +437,34 @@ async fn settle(
         outcome = settled => outcome?,
     }
     tokio::select! {
-        () = stop.cancelled() => {}
-        () = release_restored_switch(&ovsdb, &bridge) => {}
+        () = stop.cancelled() => Ok(()),
+        outcome = follow_database(&ovsdb, &bridge, &options.config.ovs_bridge) => outcome,
     }
-    Ok(())
 }
 
+/// Looks at what others do to the database.
+///
 /// On the kernel's datapath whoever starts Open vSwitch has it keep the old datapath flows until
-/// the new ones are in (`flow-restore-wait`); this ends the wait, each time they are.
-async fn release_restored_switch(ovsdb: &OvsdbSession, bridge: &Bridge) {
-    let mut rows = ovsdb.subscribe();
+/// the new ones are in (`flow-restore-wait`): that wait is ended each time they are. A bridge that
+/// somebody deleted is made anew by starting again, for everything on the node hangs on it.
+async fn follow_database(ovsdb: &OvsdbSession, bridge: &Bridge, name: &str) -> Result<()> {
+    let mut rows_rx = ovsdb.subscribe();
     loop {
-        let waits = rows
-            .borrow_and_update()
-            .root()
-            .is_some_and(|(_, row)| row.other_config.contains_key(RESTORE_WAIT));
-        // Flows that the switch refused must not keep it from forwarding.
-        if waits && !matches!(bridge.barrier().await, Err(BarrierError::Closed)) {
-            match ovsdb.remove_other_config(&[RESTORE_WAIT]).await {
-                Ok(()) => tracing::info!("the switch forwards by the new flows"),
-                Err(error) => tracing::error!("end {RESTORE_WAIT}: {}", nodes::chain(&error)),
+        let rows = rows_rx.borrow_and_update().clone();
+        if let Some((_, root)) = rows.root() {
+            if rows.bridge(name).is_none() {
+                bail!("bridge {name} was deleted: the agent starts again to make it anew");
+            }
+            // Flows that the switch refused must not keep it from forwarding.
+            let waits = root.other_config.contains_key(RESTORE_WAIT);
+            if waits && !matches!(bridge.barrier().await, Err(BarrierError::Closed)) {
+                match ovsdb.remove_other_config(&[RESTORE_WAIT]).await {
+                    Ok(()) => tracing::info!("the switch forwards by the new flows"),
+                    Err(error) => tracing::error!("end {RESTORE_WAIT}: {}", nodes::chain(&error)),
+                }
             }
         }
-        if rows.changed().await.is_err() {
+        if rows_rx.changed().await.is_err() {
             return std::future::pending().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM set a flag; whoever waits looks at it and stops in good order.
+//! Ctrl-C, SIGTERM and a closed terminal set a flag; whoever waits looks at it and stops in good order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::error::{Doing, LabError, Result};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Begins to listen for SIGINT and SIGTERM in a thread of its own.
+/// Begins to listen for SIGINT, SIGTERM and SIGHUP in a thread of its own.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
@@ -18,11 +18,12 @@ pub fn listen() -> Result<()> {
         .enable_io()
         .build()
         .doing(|| "prepare signal handling".into())?;
-    let (mut int, mut term) = {
+    let (mut int, mut term, mut hup) = {
         let _guard = runtime.enter();
         (
             signal(SignalKind::interrupt()).doing(|| "listen for SIGINT".into())?,
             signal(SignalKind::terminate()).doing(|| "listen for SIGTERM".into())?,
+            signal(SignalKind::hangup()).doing(|| "listen for SIGHUP".into())?,
         )
     };
     std::thread::spawn(move || {
@@ -31,6 +32,7 @@ pub fn listen() -> Result<()> {
                 tokio::select! {
                     _ = int.recv() => {}
                     _ = term.recv() => {}
+                    _ = hup.recv() => {}
                 }
                 INTERRUPTED.store(true, Ordering::SeqCst);
             }
@@ -53,7 +55,7 @@ pub fn clear() {
 /// Fails when the user asked us to stop.
 ///
 /// # Errors
-/// When SIGINT or SIGTERM has arrived.
+/// When one of the signals has arrived.
 pub fn check() -> Result<()> {
     if requested() { Err(LabError::new("interrupted")) } else { Ok(()) }
 }

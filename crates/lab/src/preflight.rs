@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{LabError, Result};
+use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
 use crate::ovs::SCHEMA;
 use crate::{layout, topology};
@@ -104,4 +104,30 @@ pub fn search_path() -> String {
         }
     }
     path
+}
+
+/// Fails when the lab's directory holds something that is not a lab: `down` removes all of it.
+///
+/// # Errors
+/// When it does, or is no directory.
+pub fn directory(layout: &Layout) -> Result<()> {
+    let dir = layout.dir();
+    let foreign = |what: &str| {
+        Err(LabError::new(format!("{} {what}", dir.display()))
+            .hint("name another directory with --dir; it is made, and removed by `down`"))
+    };
+    match std::fs::symlink_metadata(dir) {
+        Ok(found) if !found.is_dir() => foreign("is not a directory"),
+        Ok(_) if layout.state_file().exists() => Ok(()),
+        Ok(_) => {
+            let mut entries =
+                std::fs::read_dir(dir).doing(|| format!("look into {}", dir.display()))?;
+            if entries.next().is_some() {
+                foreign("holds files that are not a lab's")
+            } else {
+                Ok(())
+            }
+        }
+        Err(_) => Ok(()),
+    }
 }

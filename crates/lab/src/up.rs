@@ -46,6 +46,7 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
         ours.push("antrea-controller");
     }
     preflight::machine(layout, options.n_nodes, &options.bin_dir, &ours)?;
+    preflight::directory(layout)?;
     let mut state = LabState::new(options.mode, options.bin_dir.clone());
     state.kubeconfig.clone_from(&options.kubeconfig);
     state.scheduler = options.scheduler;
