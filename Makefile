@@ -25,7 +25,7 @@ demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's wa
 test: build ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
 	$(CARGO) run --locked -q -p xtask -- ci
 
-bench: build ## the budgets of ARCHITECTURE.md, measured
+bench: build ## the figures of docs/performance.md, measured
 	$(CARGO) run --locked -q -p xtask -- bench
 
 docs: build ## run every command of README and docs, and build the API docs

@@ -32,7 +32,7 @@ enum Chore {
     },
     /// Check the layering of crates and the rules that no lint expresses.
     Tidy,
-    /// Measure the budgets of ARCHITECTURE.md.
+    /// Measure the figures of docs/performance.md.
     Bench {
         /// Only benchmarks whose name contains one of these words.
         only: Vec<String>,

@@ -3,6 +3,7 @@
 //! Finds it from the things themselves: ports and bridges in the database, links by their mark,
 //! routes by their protocol, tables of ours in nftables. Goes on past failures and lists them.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,6 +42,10 @@ impl Failures {
 
 /// Removes everything; fails at the end with a list of what could not be removed.
 pub async fn run(options: &Options) -> Result<()> {
+    let socket = &options.config.cni_socket;
+    if UnixStream::connect(socket).is_ok() {
+        bail!("an agent runs on this node and listens at {}: stop it first", socket.display());
+    }
     let mut failures = Failures::default();
     let rtnl = Rtnl::open()?;
     let pods = pod_links(options, &rtnl, &mut failures).await;
@@ -58,11 +63,16 @@ pub async fn run(options: &Options) -> Result<()> {
         let outcome = host::iptables_forward::disallow(family, &options.config.host_gateway).await;
         failures.note("iptables FORWARD", outcome.map_err(|e| chain(&e)));
     }
-    for path in [Path::new(LEASES), &options.state_dir, Path::new(CONFLIST)] {
+    let token_dir = options.run_dir.join("apiserver");
+    let paths =
+        [Path::new(LEASES), &options.state_dir, Path::new(CONFLIST), socket, token_dir.as_path()];
+    for path in paths {
         failures.note("files", remove_path(path));
     }
     if failures.0.is_empty() {
-        tracing::info!("nothing of the agent is left on this node");
+        tracing::info!(
+            "links, bridges, routes, firewall tables and files of the agent are removed; sysctls stay as they are"
+        );
         return Ok(());
     }
     bail!("could not remove everything: {}", failures.0.join("; "))
