@@ -1,8 +1,8 @@
 //! The CNI server: connects containers on request of antrea-cni.
 //!
-//! A request is validated ([`request`]), waits for earlier ones about the same attachment, and is
-//! carried out as a [`plan`] over the [`traits`]: addresses, links, ports, flows, conntrack. What is
-//! connected is known from OVSDB ([`store`]), never from a file. A request that has begun is carried
+//! A request is validated (`request`), waits for earlier ones about the same attachment, and is
+//! carried out as a `plan` over the `traits`: addresses, links, ports, flows, conntrack. What is
+//! connected is known from OVSDB (`store`), never from a file. A request that has begun is carried
 //! to its end even when its caller has gone away.
 //!
 //! Not here: the plugin that kubelet runs (`antrea-cni`), what the flows are (`pipeline`).
