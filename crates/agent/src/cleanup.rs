@@ -48,15 +48,22 @@ pub async fn run(options: &Options) -> Result<()> {
     }
     let mut failures = Failures::default();
     let rtnl = Rtnl::open()?;
-    let pods = pod_links(options, &rtnl, &mut failures).await;
-    remove_bridges(options, &rtnl, &mut failures).await;
+    let db = options.config.ovs_run_dir.join("db.sock");
+    let session = OvsdbSession::connect(OvsdbConfig::new(db));
+    let connected = session.wait_connected(PATIENCE).await.map_err(|e| chain(&e));
+    let reachable = failures.note("Open vSwitch", connected).is_some();
+    let pods = pod_links(options, &session, &rtnl, &mut failures);
+    if reachable {
+        remove_bridges(options, &session, &rtnl, &mut failures).await;
+    }
     for name in pods {
         remove_link(&rtnl, &name, &mut failures);
     }
     remove_link(&rtnl, netdev::NULL_BRIDGE, &mut failures);
     remove_routes(&rtnl, &mut failures);
     failures.note("nftables", host::nft::delete_table().await.map_err(|e| chain(&e)));
-    if let Some(drops) = failures.note("netfilter", DropChains::open()) {
+    // The uplink needs its chain for as long as a bridge may hold it.
+    if reachable && let Some(drops) = failures.note("netfilter", DropChains::open()) {
         failures.note("drop chains", drops.delete_all().map_err(|e| chain(&e)));
     }
     for family in [host::iptables_forward::Family::Ipv4, host::iptables_forward::Family::Ipv6] {
@@ -79,18 +86,21 @@ pub async fn run(options: &Options) -> Result<()> {
 }
 
 /// Names of the host's ends of Pod links: ports in the database, and links marked as ours.
-async fn pod_links(options: &Options, rtnl: &Rtnl, failures: &mut Failures) -> Vec<String> {
-    let session =
-        OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
-    let connected = session.wait_connected(PATIENCE).await;
-    let mut names = Vec::new();
-    if failures.note("Open vSwitch", connected.map_err(|e| chain(&e))).is_some() {
-        let rows = session.rows();
-        names.extend(rows.ports_of(&options.config.ovs_bridge).filter_map(|view| {
-            let kind = view.port.external_ids.get("antrea-type")?;
-            (kind == "container").then(|| view.port.name.clone())
-        }));
-    }
+fn pod_links(
+    options: &Options,
+    session: &OvsdbSession,
+    rtnl: &Rtnl,
+    failures: &mut Failures,
+) -> Vec<String> {
+    // Without a connection there are no rows: then the marks have to do.
+    let rows = session.rows();
+    let mut names: Vec<String> = rows
+        .ports_of(&options.config.ovs_bridge)
+        .filter(|view| {
+            view.port.external_ids.get("antrea-type").is_some_and(|kind| kind == "container")
+        })
+        .map(|view| view.port.name.clone())
+        .collect();
     let marked = link::list(rtnl).map_err(|e| chain(&e));
     for found in failures.note("links", marked).unwrap_or_default() {
         let ours = found.kind == LinkKind::Veth && crate::cni::is_ours(found.alias.as_deref());
@@ -101,17 +111,17 @@ async fn pod_links(options: &Options, rtnl: &Rtnl, failures: &mut Failures) -> V
     names
 }
 
-async fn remove_bridges(options: &Options, rtnl: &Rtnl, failures: &mut Failures) {
-    let session =
-        OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
-    if session.wait_connected(PATIENCE).await.is_err() {
-        return; // Reported when the ports were read.
-    }
+async fn remove_bridges(
+    options: &Options,
+    session: &OvsdbSession,
+    rtnl: &Rtnl,
+    failures: &mut Failures,
+) {
     let uplink = session.bridge_external_ids(netdev::BRIDGE).get("antrea-uplink").cloned();
     let removed = session.del_bridge(&options.config.ovs_bridge).await;
     failures.note("bridge", removed.map_err(|e| chain(&e)));
     if let Some(uplink) = uplink {
-        failures.note("uplink", netdev::undo(&session, rtnl, &uplink).await);
+        failures.note("uplink", netdev::undo(session, rtnl, &uplink).await);
     }
 }
 
