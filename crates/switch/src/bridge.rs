@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use openflow::Intent;
 use openflow::message::{PacketIn, PacketOut};
+use openflow::{Flow, Intent};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::channel::ChannelError;
@@ -73,6 +73,20 @@ pub enum BarrierError {
     /// Everything else is on the switch, but this was refused.
     #[error("refused by the switch: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refusal>),
+    /// The bridge was given up.
+    #[error("the bridge is not kept any more")]
+    Closed,
+}
+
+/// Why the switch's flows could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There is no connection.
+    #[error("no connection to the switch")]
+    NotConnected,
+    /// The exchange failed.
+    #[error("read flows")]
+    Exchange(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The bridge was given up.
     #[error("the bridge is not kept any more")]
     Closed,
@@ -149,6 +163,18 @@ impl Bridge {
             Ok(refusals) => Err(BarrierError::Refused(refusals)),
             Err(_) => Err(BarrierError::Closed),
         }
+    }
+
+    /// Reads from the switch which of the flows that are wanted under a key it holds now, by table,
+    /// priority and match.
+    ///
+    /// # Errors
+    /// At once when there is no connection.
+    pub async fn flows_of(&self, owner: Owner, key: &str) -> Result<Vec<Flow>, ReadError> {
+        let (reply_tx, reply_rx) = oneshot::channel();
+        let command = Command::FlowsOf { owner, key: key.into(), reply_tx };
+        self.inner.command_tx.send(command).map_err(|_| ReadError::Closed)?;
+        reply_rx.await.map_err(|_| ReadError::Closed)?
     }
 
     /// Follows the state.

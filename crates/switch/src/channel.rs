@@ -52,6 +52,17 @@ pub enum Purpose {
     },
 }
 
+/// How a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The switch speaks.
+    Answers,
+    /// The switch has not answered the last probe yet: it is busy, stopped or dead.
+    Silent,
+    /// The connection is no longer there.
+    Closed,
+}
+
 /// Why a connection cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
@@ -97,7 +108,7 @@ struct Inner {
     write_tx: mpsc::Sender<Bytes>,
     pending: Arc<Pending>,
     next_xid: AtomicU32,
-    closed_rx: watch::Receiver<bool>,
+    condition_rx: watch::Receiver<Condition>,
     close: CancellationToken,
     features: Features,
 }
@@ -121,7 +132,7 @@ impl Channel {
         let stream = UnixStream::connect(socket).await?;
         let (write_tx, write_rx) = mpsc::channel(WRITE_BACKLOG);
         let (async_tx, mut async_rx) = mpsc::channel(ASYNC_BACKLOG);
-        let (closed_tx, closed_rx) = watch::channel(false);
+        let (condition_tx, condition_rx) = watch::channel(Condition::Answers);
         let pending = Arc::new(Pending::default());
         let close = CancellationToken::new();
         write_tx
@@ -134,7 +145,7 @@ impl Channel {
             write_tx.downgrade(),
             Arc::clone(&pending),
             async_tx,
-            closed_tx,
+            condition_tx,
             close.clone(),
         ));
         match async_rx.recv().await {
@@ -151,7 +162,7 @@ impl Channel {
             capabilities: 0,
         };
         let next_xid = AtomicU32::new(16);
-        let mut inner = Inner { write_tx, pending, next_xid, closed_rx, close, features };
+        let mut inner = Inner { write_tx, pending, next_xid, condition_rx, close, features };
         // The features are asked through a channel that does not know them yet.
         let early = Self { inner: Arc::new(inner) };
         let features = match early.request(&Message::FeaturesRequest, "features").await? {
@@ -200,8 +211,15 @@ impl Channel {
 
     /// Returns when the connection is no longer there.
     pub async fn closed(&self) {
+        let closed = |condition: &Condition| *condition == Condition::Closed;
         // An error means that the task which sets it is gone, and the connection with it.
-        let _ = self.inner.closed_rx.clone().wait_for(|closed| *closed).await;
+        let _ = self.inner.condition_rx.clone().wait_for(closed).await;
+    }
+
+    /// Follows how the connection is. The sender goes away with it.
+    #[must_use]
+    pub fn condition(&self) -> watch::Receiver<Condition> {
+        self.inner.condition_rx.clone()
     }
 
     /// Closes the connection for everybody.

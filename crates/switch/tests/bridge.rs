@@ -11,7 +11,10 @@ use openflow::{
     Action, Controller, Cookie, Field, Flow, Group, GroupId, Intent, Match, Meter, MeterId, OfPort,
     TableId,
 };
-use switch::bridge::{BarrierError, Bridge, BridgeConfig, Owner, RefusalReason, SyncMode};
+use switch::bridge::{
+    BarrierError, Bridge, BridgeConfig, BridgeState, Owner, ReadError, RefusalReason, SyncMode,
+};
+use testkit::netns::sh;
 use testkit::ovs::Ovs;
 use tokio::time::timeout;
 
@@ -38,10 +41,14 @@ async fn barrier(bridge: &Bridge) {
     timeout(DEADLINE, bridge.barrier()).await.expect("barrier in time").unwrap();
 }
 
-async fn wait_first_sync(bridge: &Bridge) {
+async fn wait_until_state(bridge: &Bridge, is_so: impl Fn(&BridgeState) -> bool) {
     let mut state_rx = bridge.state();
-    let wait = state_rx.wait_for(|state| state.first_sync_done);
-    timeout(DEADLINE, wait).await.expect("first sync in time").unwrap();
+    let wait = state_rx.wait_for(|state| is_so(state));
+    timeout(DEADLINE, wait).await.expect("state in time").unwrap();
+}
+
+async fn wait_first_sync(bridge: &Bridge) {
+    wait_until_state(bridge, |state| state.first_sync_done).await;
 }
 
 /// The flows of the switch without their cookies.
@@ -364,6 +371,61 @@ fn two_keys_that_want_the_same_flow() {
         barrier(&bridge).await;
         assert_eq!(flows(&ovs), ["priority=1,ip actions=NORMAL"]);
         assert!(bridge.state().borrow().refused.is_empty());
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn what_the_switch_holds_of_a_key_is_read_from_it() {
+    with_ovs(async |mut ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mut config = mk_config(&ovs);
+        // Nobody puts back what is taken away.
+        config.repair_interval = Duration::from_secs(3600);
+        let bridge = Bridge::start(config);
+        let one = ["priority=1,ip,actions=NORMAL", "table=3,priority=2,arp,actions=drop"];
+        bridge.set(POD, "one", one.iter().map(|text| mk_flow(POD, text)).collect());
+        bridge.set(POD, "two", vec![mk_flow(POD, "priority=9,ip,actions=drop")]);
+        barrier(&bridge).await;
+        let held = async || -> Vec<String> {
+            let mut held = bridge.flows_of(POD, "one").await.unwrap();
+            held.sort_by_key(|flow| flow.table);
+            held.into_iter().map(|flow| format!("{} {}", flow.table, flow.priority)).collect()
+        };
+        assert_eq!(held().await, ["0 1", "3 2"]);
+        // With whatever cookie we give it, a flow of the same match counts; taken away it does not.
+        ofctl(&ovs, "add-flow", "table=3,priority=2,cookie=0xa17e010000000007,arp,actions=LOCAL");
+        assert_eq!(held().await, ["0 1", "3 2"]);
+        ofctl(&ovs, "del-flows", "ip");
+        let gone = async || held().await == ["3 2"];
+        assert!(gone().await, "{:?}", held().await);
+        assert!(bridge.flows_of(POD, "never set").await.unwrap().is_empty());
+        ovs.kill_vswitchd();
+        let mut state_rx = bridge.state();
+        timeout(DEADLINE, state_rx.wait_for(|state| !state.connected)).await.unwrap().unwrap();
+        assert!(matches!(bridge.flows_of(POD, "one").await, Err(ReadError::NotConnected)));
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_switch_that_stands_still_is_told_from_one_that_answers() {
+    with_ovs(async |mut ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bridge = Bridge::start(mk_config(&ovs));
+        wait_until_state(&bridge, |state| state.is_reachable()).await;
+        assert_eq!(bridge.state().borrow().n_connections, 1);
+        let pid = ovs.vswitchd_pid().unwrap();
+        sh(&format!("kill -STOP {pid}"));
+        let stopped = tokio::time::Instant::now();
+        wait_until_state(&bridge, |state| !state.is_reachable()).await;
+        assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+        sh(&format!("kill -CONT {pid}"));
+        wait_until_state(&bridge, |state| state.is_reachable()).await;
+        assert_eq!(bridge.state().borrow().n_connections, 1, "the connection stayed");
+        ovs.kill_vswitchd();
+        ovs.restart_vswitchd();
+        wait_until_state(&bridge, |state| state.n_connections == 2 && state.is_reachable()).await;
     });
 }
 

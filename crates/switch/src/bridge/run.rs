@@ -11,8 +11,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::transfer::{self, TransferError};
-use super::{BridgeConfig, BridgeState};
-use crate::channel::{Channel, ChannelError, Purpose};
+use super::{BridgeConfig, BridgeState, ReadError};
+use crate::channel::{Channel, ChannelError, Condition, Purpose};
 use crate::reconcile::{BarrierId, Dump, EncodedFlow, Event, Op, Outcome, Owner, Refusal, State};
 
 /// Pause between two tries to connect. The socket is local: a try costs nothing.
@@ -27,6 +27,8 @@ pub(super) enum Command {
     Event(Event),
     /// Somebody waits.
     Barrier { id: u64, scope: Option<(Owner, Arc<str>)>, reply_tx: oneshot::Sender<Vec<Refusal>> },
+    /// Somebody wants to know what the switch holds of a key's flows.
+    FlowsOf { owner: Owner, key: Arc<str>, reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>> },
 }
 
 /// What tasks of one connection report.
@@ -49,6 +51,7 @@ pub(super) async fn run(
     let mut keeper = Keeper {
         state: State::new(config.sync_mode, config.cookie_marker),
         connection: None,
+        condition_rx: None,
         async_rx: None,
         epoch: 0,
         report_tx,
@@ -86,11 +89,18 @@ pub(super) async fn run(
                 Some(message) => debug!(?message, "asynchronous message"),
                 None => keeper.async_rx = None,
             },
-            () = lost(keeper.connection.as_ref()) => {
-                warn!(socket = %config.mgmt_socket.display(), "lost connection to the switch");
-                keeper.lose();
-                keeper.connect(&config);
-            }
+            condition = next_condition(&mut keeper.condition_rx) => match condition {
+                Condition::Closed => {
+                    warn!(socket = %config.mgmt_socket.display(), "lost connection to the switch");
+                    keeper.lose();
+                    keeper.connect(&config);
+                }
+                Condition::Silent => {
+                    warn!(socket = %config.mgmt_socket.display(), "the switch does not answer");
+                    keeper.step(Event::Silent);
+                }
+                Condition::Answers => keeper.step(Event::Answers),
+            },
             _ = repair.tick() => keeper.step(Event::RepairDue),
             _ = retry.tick(), if keeper.state.has_refused() => keeper.step(Event::RetryDue),
             () = sleep_until(sync_deadline), if waiting_for_sync => {
@@ -121,10 +131,14 @@ async fn next_async(async_rx: &mut Option<mpsc::Receiver<Message>>) -> Option<Me
     }
 }
 
-/// Returns when the connection is lost; never without one.
-async fn lost(connection: Option<&Channel>) {
-    match connection {
-        Some(channel) => channel.closed().await,
+/// The next change of how the connection is; never without one.
+async fn next_condition(condition_rx: &mut Option<watch::Receiver<Condition>>) -> Condition {
+    match condition_rx {
+        // An error means that the connection's task is gone, and the connection with it.
+        Some(condition_rx) => match condition_rx.changed().await {
+            Ok(()) => *condition_rx.borrow_and_update(),
+            Err(_) => Condition::Closed,
+        },
         None => std::future::pending().await,
     }
 }
@@ -133,6 +147,7 @@ async fn lost(connection: Option<&Channel>) {
 struct Keeper {
     state: State,
     connection: Option<Channel>,
+    condition_rx: Option<watch::Receiver<Condition>>,
     async_rx: Option<mpsc::Receiver<Message>>,
     /// Counts connections: reports of former ones mean nothing.
     epoch: u64,
@@ -150,6 +165,7 @@ impl Keeper {
                 self.barriers.insert(BarrierId(id), reply_tx);
                 self.step(Event::Barrier { id: BarrierId(id), scope });
             }
+            Command::FlowsOf { owner, key, reply_tx } => self.read(owner, &key, reply_tx),
         }
     }
 
@@ -202,6 +218,24 @@ impl Keeper {
         });
     }
 
+    /// Reads beside this task; whoever asked may have gone away meanwhile.
+    fn read(
+        &self,
+        owner: Owner,
+        key: &Arc<str>,
+        reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>>,
+    ) {
+        let Some(channel) = self.connection.clone() else {
+            let _ = reply_tx.send(Err(ReadError::NotConnected));
+            return;
+        };
+        let (wanted, marker) = (self.state.wanted(owner, key), self.state.cookie_marker());
+        tokio::spawn(async move {
+            let read = transfer::flows_among(&channel, owner, marker, &wanted).await;
+            let _ = reply_tx.send(read.map_err(|error| ReadError::Exchange(error.into())));
+        });
+    }
+
     fn report(&mut self, report: Report) {
         match report {
             Report::Connected(channel, async_rx) => {
@@ -209,6 +243,10 @@ impl Keeper {
                     datapath_id = format!("{:016x}", channel.features().datapath_id),
                     "connected to the switch"
                 );
+                let mut condition_rx = channel.condition();
+                // One that is closed by now is seen as changed.
+                condition_rx.mark_changed();
+                self.condition_rx = Some(condition_rx);
                 self.connection = Some(channel);
                 self.async_rx = Some(async_rx);
                 self.step(Event::Connected);
@@ -251,6 +289,7 @@ impl Keeper {
 
     fn lose(&mut self) {
         self.connection = None;
+        self.condition_rx = None;
         self.async_rx = None;
         self.step(Event::Disconnected);
     }

@@ -5,11 +5,11 @@ use openflow::message::{
     BundleControl, BundleControlType, BundleFlags, BundleId, FlowFilter, MultipartBody,
     MultipartRequest,
 };
-use openflow::{DecodeError, EncodeError, Message, TableId, Xid};
+use openflow::{Cookie, DecodeError, EncodeError, Flow, Message, TableId, Xid};
 use tracing::{debug, warn};
 
 use crate::channel::{Channel, ChannelError, Exchange};
-use crate::reconcile::{Batch, BatchMode, Dump, DumpScope, EncodedFlow, Outcome};
+use crate::reconcile::{Batch, BatchMode, Dump, DumpScope, EncodedFlow, Outcome, Owner};
 
 /// Bytes that are put together before they are handed to the writer.
 const CHUNK: usize = 64 << 10;
@@ -19,6 +19,9 @@ const SLACK: usize = 4 << 10;
 /// section 7.3.9.6): the message itself follows.
 const BUNDLE_ADD_MESSAGE: u8 = 34;
 const BUNDLE_ADD_HEADER: usize = 16;
+/// Where marker and owner are in a cookie.
+const MARKER_SHIFT: u32 = 48;
+const OWNER_SHIFT: u32 = 40;
 /// Type of a multipart request, and of the list of tables.
 const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_TABLE: u16 = 3;
@@ -76,6 +79,36 @@ pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, Tr
         dump.meters = channel.dump_meters().await?;
     }
     Ok(dump)
+}
+
+/// Reads the owner's flows and keeps those that are among the wanted ones.
+pub(super) async fn flows_among(
+    channel: &Channel,
+    owner: Owner,
+    marker: u16,
+    wanted: &[EncodedFlow],
+) -> Result<Vec<Flow>, TransferError> {
+    let mut found = Vec::new();
+    if wanted.is_empty() {
+        return Ok(found);
+    }
+    let cookie = Cookie(u64::from(marker) << MARKER_SHIFT | u64::from(owner.0) << OWNER_SHIFT);
+    let filter = FlowFilter::by_cookie(cookie, Cookie(!0 << OWNER_SHIFT));
+    let request = MultipartRequest::Flows(filter);
+    let read = channel.multipart(request, "flow dump", |body| {
+        let MultipartBody::Flows(part) = body else {
+            return Err(ChannelError::Unexpected("flow dump"));
+        };
+        for stats in part.flows {
+            let encoded = EncodedFlow::new(stats.flow.clone())?;
+            if wanted.iter().any(|flow| flow.has_key_of(&encoded)) {
+                found.push(stats.flow);
+            }
+        }
+        Ok(())
+    });
+    read.await?;
+    Ok(found)
 }
 
 /// The tables that hold flows.

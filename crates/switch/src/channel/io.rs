@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::ChannelError;
 use super::exchange::Pending;
+use super::{ChannelError, Condition};
 
-/// Silence after which the switch is probed.
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// Silence after which the switch is probed, and after which an unanswered probe makes it silent.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Probes without any answer after which the connection is given up. A busy switch answers late:
 /// it takes ten seconds over a large bundle on a slow machine.
-const MAX_PROBES: u32 = 6;
+const MAX_PROBES: u32 = 15;
 /// Most bytes read at once.
 const READ_SIZE: usize = 256 << 10;
 
@@ -31,12 +31,12 @@ pub(super) async fn run(
     write_tx: mpsc::WeakSender<Bytes>,
     pending: Arc<Pending>,
     async_tx: mpsc::Sender<Message>,
-    closed_tx: watch::Sender<bool>,
+    condition_tx: watch::Sender<Condition>,
     close: CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let outcome = tokio::select! {
-        outcome = read(reader, &write_tx, &pending, &async_tx) => outcome,
+        outcome = read(reader, &write_tx, &pending, &async_tx, &condition_tx) => outcome,
         outcome = write(writer, write_rx) => outcome,
         () = close.cancelled() => Ok(()),
     };
@@ -44,7 +44,7 @@ pub(super) async fn run(
         debug!(error = crate::error_chain(&error), "OpenFlow connection ended");
     }
     pending.close();
-    closed_tx.send_replace(true);
+    condition_tx.send_replace(Condition::Closed);
 }
 
 /// Writes until nobody can send any more.
@@ -64,6 +64,7 @@ async fn read(
     write_tx: &mpsc::WeakSender<Bytes>,
     pending: &Pending,
     async_tx: &mpsc::Sender<Message>,
+    condition_tx: &watch::Sender<Condition>,
 ) -> Result<(), ChannelError> {
     let mut framer = Framer::new();
     let mut n_probes = 0;
@@ -76,6 +77,9 @@ async fn read(
                 return Err(ChannelError::Timeout(PROBE_INTERVAL * MAX_PROBES));
             }
             Err(_) => {
+                if n_probes > 0 {
+                    tell(condition_tx, Condition::Silent);
+                }
                 n_probes += 1;
                 reply(write_tx, &Message::EchoRequest(Bytes::new()), Xid(2))?;
                 continue;
@@ -85,6 +89,7 @@ async fn read(
             return Err(ChannelError::Closed);
         }
         n_probes = 0;
+        tell(condition_tx, Condition::Answers);
         while let Some(bytes) = framer.next_message()? {
             let (xid, message) = Message::decode(&bytes)?;
             match message {
@@ -107,6 +112,10 @@ async fn read(
             }
         }
     }
+}
+
+fn tell(condition_tx: &watch::Sender<Condition>, condition: Condition) {
+    condition_tx.send_if_modified(|now| std::mem::replace(now, condition) != condition);
 }
 
 /// Sends a small message unless the writer is far behind: bytes flow then, and say enough.

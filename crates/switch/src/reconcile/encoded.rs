@@ -93,6 +93,12 @@ impl EncodedFlow {
         }
     }
 
+    /// Whether both are the same flow to the switch: table, priority and match.
+    #[must_use]
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.view().same_key(other.view())
+    }
+
     /// Its bytes as a view.
     pub(super) fn view(&self) -> View<'_> {
         View(&self.bytes)

@@ -32,6 +32,8 @@ pub struct State {
     pub(super) forms: Forms,
 
     pub(super) connected: bool,
+    n_connections: u64,
+    silent: bool,
     /// Whether the switch was read since the connection came up.
     pub(super) dumped: bool,
     pub(super) dumping: Option<Dumping>,
@@ -101,8 +103,12 @@ impl State {
             Event::Barrier { id, scope } => self.add_barrier(id, scope),
             Event::Connected => {
                 self.connected = true;
+                self.n_connections += 1;
+                self.silent = false;
                 self.begin_first_dump();
             }
+            Event::Silent => self.silent = self.connected,
+            Event::Answers => self.silent = false,
             Event::Disconnected => self.disconnected(),
             Event::Dumped(dump) => {
                 self.dumped(dump);
@@ -135,6 +141,8 @@ impl State {
     pub fn summary(&self) -> StateSummary {
         StateSummary {
             connected: self.connected,
+            n_connections: self.n_connections,
+            silent: self.silent,
             dumped: self.dumped,
             owners_synced: self.gate_open,
             first_sync_done: self.first_sync_done,
@@ -154,6 +162,25 @@ impl State {
                 .cloned()
                 .collect(),
         }
+    }
+
+    /// The flows that are wanted under a key, those that another key holds included.
+    #[must_use]
+    pub fn wanted(&self, owner: Owner, key: &Arc<str>) -> Vec<EncodedFlow> {
+        let Some(set) = self.owners.get(owner, key).map(|id| self.owners.set(id)) else {
+            return Vec::new();
+        };
+        let flows = set.flows.iter().chain(&set.contested);
+        flows
+            .filter_map(|id| self.flows.get(*id))
+            .map(|entry| EncodedFlow { bytes: entry.bytes.clone(), learn_cookies: Vec::new() })
+            .collect()
+    }
+
+    /// What is in bits 63..48 of our flows' cookies.
+    #[must_use]
+    pub fn cookie_marker(&self) -> u16 {
+        self.cookie_marker
     }
 
     /// Whether refused things wait to be tried again.
@@ -192,6 +219,7 @@ impl State {
 
     fn disconnected(&mut self) {
         self.connected = false;
+        self.silent = false;
         self.dumped = false;
         self.dumping = None;
         self.n_refused_bundles = 0;

@@ -74,6 +74,10 @@ pub enum Event {
     },
     /// There is a new connection.
     Connected,
+    /// The switch left a probe on the connection unanswered.
+    Silent,
+    /// It speaks again.
+    Answers,
     /// The connection is gone.
     Disconnected,
     /// What the switch holds.
@@ -156,6 +160,11 @@ pub type FlowCounts = BTreeMap<TableId, u32>;
 pub struct StateSummary {
     /// Whether there is a connection.
     pub connected: bool,
+    /// How many connections there were, this one included: each may lead to a switch that was
+    /// started anew.
+    pub n_connections: u64,
+    /// Whether the switch leaves a probe on the connection unanswered.
+    pub silent: bool,
     /// Whether the switch was read since the last connection.
     pub dumped: bool,
     /// Whether all owners are synced, or are not waited for any more.
@@ -176,4 +185,12 @@ pub struct StateSummary {
     pub n_repaired: u64,
     /// What is wanted and refused.
     pub refused: Vec<Refusal>,
+}
+
+impl StateSummary {
+    /// Whether there is a connection and the switch answers on it.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        self.connected && !self.silent
+    }
 }
