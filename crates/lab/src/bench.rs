@@ -21,7 +21,7 @@ use crate::layout::Layout;
 use crate::measure::summarise;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Runtime, Sandbox};
-use crate::state::{Mode, SchedulerChoice, Store};
+use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
 use crate::{down, interrupt, netns};
@@ -48,9 +48,8 @@ pub struct Figure {
 /// # Errors
 /// When the lab does not come up, or a request fails.
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
-    let mut name = dir.file_name().unwrap_or_default().to_owned();
-    name.push("-bench");
-    let layout = Layout::new(&dir.with_file_name(name))?;
+    let layout = Layout::beside(dir, "bench")?;
+    let _lock = state::lock(&layout)?;
     let options = UpOptions {
         n_nodes: 2,
         mode: Mode::Standalone,

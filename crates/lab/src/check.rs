@@ -1,7 +1,8 @@
 //! Scenarios: what the network promises, tried on a lab made for it.
 //!
 //! Each scenario passes, fails, or is impossible here with the reason. They share one lab, which
-//! is made beside any other and ended afterwards; `clean` makes and ends its own.
+//! is made beside any other and ended afterwards; `clean` makes and ends its own. What a killed
+//! `check` left is ended by the next one.
 
 mod address_reuse;
 mod agent_restart;
@@ -27,7 +28,7 @@ use crate::layout::Layout;
 use crate::matrix;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Sandbox};
-use crate::state::{Mode, SchedulerChoice, Store};
+use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
 
@@ -93,6 +94,7 @@ struct Scenario {
 /// What a scenario works with.
 pub struct Context<'a> {
     store: Option<&'a Store>,
+    dir: &'a Path,
     bin_dir: &'a Path,
     progress: &'a Progress,
 }
@@ -241,7 +243,9 @@ pub fn run(
         .iter()
         .filter(|s| names.is_empty() || names.iter().any(|n| n == s.name))
         .collect();
-    let layout = Layout::new(&beside(dir))?;
+    // Beside the lab that `--dir` names, so that both can run.
+    let layout = Layout::beside(dir, "check")?;
+    let _lock = state::lock(&layout)?;
     let options = UpOptions {
         n_nodes: 2,
         mode: Mode::Standalone,
@@ -261,7 +265,7 @@ pub fn run(
     for scenario in wanted {
         interrupt::check()?;
         let store = lab.as_ref().map(|l| &l.0).filter(|_| scenario.needs == Needs::SharedLab);
-        let context = Context { store, bin_dir: &bin_dir, progress };
+        let context = Context { store, dir: layout.dir(), bin_dir: &bin_dir, progress };
         rows.push(run_one(scenario, &context));
     }
     Ok(rows)
@@ -321,13 +325,6 @@ pub fn print(rows: &[Row]) {
         ]
     }));
     ui::table(&table);
-}
-
-/// The lab of `check` lies beside the one that `--dir` names, so that both can run.
-fn beside(dir: &Path) -> PathBuf {
-    let mut name = dir.file_name().unwrap_or_default().to_owned();
-    name.push("-check");
-    dir.with_file_name(name)
 }
 
 /// Ends the lab when the scenarios are over, however they end.

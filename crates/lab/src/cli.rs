@@ -250,6 +250,19 @@ pub enum NodeComponent {
     Kubelet,
 }
 
+impl NodeComponent {
+    /// As it is written on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Vswitchd => "vswitchd",
+            Self::Ovsdb => "ovsdb",
+            Self::Kubelet => "kubelet",
+        }
+    }
+}
+
 /// Options of `ovs`.
 #[derive(Clone, Debug, Args)]
 pub struct OvsArgs {

@@ -75,7 +75,7 @@ pub fn run(
     let store = up::run(layout, options, progress)?;
     let shown = show(&store, progress);
     let keep = at_end == AtEnd::Keep && !interrupt::requested();
-    let ended = if keep { Ok(()) } else { down::run(&store, progress) };
+    let ended = if keep { store.let_go() } else { down::run(&store, progress) };
     let report = shown?;
     ended?;
     Ok(report)

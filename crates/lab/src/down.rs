@@ -82,8 +82,10 @@ pub fn run(store: &Store, progress: &Progress) -> Result<()> {
         failed.push(error.chain());
     }
     if !failed.is_empty() {
-        return Err(LabError::new(failed.join("; "))
-            .hint("antrea-lab down can be tried again; what is left is in lab.json"));
+        return Err(LabError::new(failed.join("; ")).hint(format!(
+            "{} can be tried again; what is left is in lab.json",
+            layout.command("down")
+        )));
     }
     // The state file goes last: until then another `down` knows what to do.
     remove_dir(store)?;

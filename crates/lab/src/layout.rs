@@ -70,6 +70,27 @@ impl Layout {
         &self.prefix
     }
 
+    /// What to type to run a command on this lab.
+    #[must_use]
+    pub fn command(&self, command: &str) -> String {
+        if self.dir == Path::new(DEFAULT_DIR) {
+            format!("antrea-lab {command}")
+        } else {
+            format!("antrea-lab --dir {} {command}", self.dir.display())
+        }
+    }
+
+    /// The layout of a lab that a command makes for itself beside the one that `dir` names.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn beside(dir: &Path, suffix: &str) -> Result<Self> {
+        let mut name = dir.file_name().unwrap_or_default().to_owned();
+        name.push("-");
+        name.push(suffix);
+        Self::new(&dir.with_file_name(name))
+    }
+
     /// The state file.
     #[must_use]
     pub fn state_file(&self) -> PathBuf {
@@ -271,6 +292,15 @@ mod tests {
         assert_eq!(prefix(DEFAULT_DIR), "antrea-lab-");
         assert_ne!(prefix("/run/a"), prefix("/run/b"));
         assert!(prefix("/run/a").starts_with("antrea-lab-"));
+    }
+
+    #[test]
+    fn commands_name_the_directory_where_it_is_not_the_default() {
+        let command = |dir: &str| Layout::new(Path::new(dir)).unwrap().command("down");
+        assert_eq!(command(DEFAULT_DIR), "antrea-lab down");
+        assert_eq!(command("/run/a"), "antrea-lab --dir /run/a down");
+        let beside = Layout::beside(Path::new("/run/a"), "check").unwrap();
+        assert_eq!(beside.dir(), Path::new("/run/a-check"));
     }
 
     #[test]

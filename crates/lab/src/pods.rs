@@ -62,7 +62,8 @@ pub fn find(store: &Store, name: &str) -> Result<Sandbox> {
         all(store).into_iter().filter(|s| s.pod.name == name || s.pod.key() == name).collect();
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(LabError::new(format!("no Pod {name}")).hint("antrea-lab pod list shows all")),
+        0 => Err(LabError::new(format!("no Pod {name}"))
+            .hint(format!("{} shows all", store.layout().command("pod list")))),
         _ => {
             Err(LabError::new(format!("several Pods are called {name}"))
                 .hint("write NAMESPACE/NAME"))
@@ -84,8 +85,10 @@ pub fn add(
     store.get().node(node)?;
     let runtime = Runtime::new(store.layout(), node);
     if all(store).iter().any(|s| s.pod.namespace == pod.namespace && s.pod.name == pod.name) {
-        return Err(LabError::new(format!("Pod {} exists", pod.key()))
-            .hint(format!("antrea-lab pod del {} removes it", pod.key())));
+        return Err(LabError::new(format!("Pod {} exists", pod.key())).hint(format!(
+            "{} removes it",
+            store.layout().command(&format!("pod del {}", pod.key()))
+        )));
     }
     let mut sandbox = runtime.reserve(pod, false, BTreeMap::new())?;
     let made = start(&runtime, &mut sandbox, command);

@@ -39,8 +39,7 @@ pub fn root() -> Result<()> {
 pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> Result<()> {
     root()?;
     if layout.state_file().exists() {
-        return Err(LabError::new(format!("a lab is already in {}", layout.dir().display()))
-            .hint("antrea-lab down ends it; --dir DIR makes a second one beside it"));
+        return Err(crate::state::exists(layout));
     }
     let mut missing = Vec::new();
     let mut packages = Vec::new();
@@ -73,7 +72,10 @@ pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> R
     let taken = topology::clashes(layout, &names);
     if !taken.is_empty() {
         return Err(LabError::new(format!("these namespaces exist: {}", taken.join(", "))).hint(
-            "antrea-lab down removes what is left of a lab; --dir DIR makes one with other names",
+            format!(
+                "{} removes what is left of a lab; --dir OTHER makes one with other names",
+                layout.command("down")
+            ),
         ));
     }
     Ok(())
@@ -120,9 +122,11 @@ pub fn directory(layout: &Layout) -> Result<()> {
         Ok(found) if !found.is_dir() => foreign("is not a directory"),
         Ok(_) if layout.state_file().exists() => Ok(()),
         Ok(_) => {
-            let mut entries =
+            let entries =
                 std::fs::read_dir(dir).doing(|| format!("look into {}", dir.display()))?;
-            if entries.next().is_some() {
+            // A state file whose writer was killed before it had its name is no obstacle.
+            let part = layout.state_file().with_extension("part");
+            if entries.flatten().any(|e| e.path() != part) {
                 foreign("holds files that are not a lab's")
             } else {
                 Ok(())

@@ -119,6 +119,7 @@ fn run_up(layout: &Layout, args: &UpArgs) -> Result<()> {
     let progress = Progress::start();
     let _lock = state::lock(layout)?;
     let store = up::run(layout, &options, &progress)?;
+    store.let_go()?;
     let state = store.get();
     let report = UpReport {
         dir: layout.dir().display().to_string(),
@@ -131,7 +132,10 @@ fn run_up(layout: &Layout, args: &UpArgs) -> Result<()> {
     }
     match &report.kubeconfig {
         Some(path) => ui::line(format!("export KUBECONFIG={path}")),
-        None => ui::line("no API server: make Pods with antrea-lab pod add NODE NAME"),
+        None => ui::line(format!(
+            "no API server: make Pods with {}",
+            layout.command("pod add NODE NAME")
+        )),
     }
     Ok(())
 }
@@ -226,20 +230,12 @@ fn run_demo(layout: &Layout, args: &DemoArgs) -> Result<ExitCode> {
     }
     if args.keep {
         ui::line("");
-        ui::line(format!("the lab goes on; {} ends it", down_command(layout)));
+        ui::line(format!("the lab goes on; {} ends it", layout.command("down")));
         if let Some(path) = status::kubeconfig(&Store::open(layout)?) {
             ui::line(format!("export KUBECONFIG={path}"));
         }
     }
     Ok(code(report.matrix.n_failed == 0))
-}
-
-fn down_command(layout: &Layout) -> String {
-    if layout.dir() == std::path::Path::new(crate::layout::DEFAULT_DIR) {
-        "antrea-lab down".into()
-    } else {
-        format!("antrea-lab --dir {} down", layout.dir().display())
-    }
 }
 
 fn run_down(layout: &Layout) -> Result<()> {
@@ -307,8 +303,10 @@ pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> 
     store.get().node(node)?;
     let role = role(component);
     if store.get().process(role, Some(node)).is_some_and(ProcessId::is_alive) {
-        return Err(LabError::new(format!("{role} runs on {node}"))
-            .hint(format!("antrea-lab node kill {node} ends it")));
+        return Err(LabError::new(format!("{role} runs on {node}")).hint(format!(
+            "{} ends it",
+            store.layout().command(&format!("node kill {node} {}", component.name()))
+        )));
     }
     match component {
         NodeComponent::Agent => {

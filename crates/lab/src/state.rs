@@ -100,6 +100,9 @@ pub struct LabState {
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
     pub up_seconds: Option<f64>,
+    /// The command that ends this lab by itself; once it is dead, the lab is a leftover.
+    #[serde(default)]
+    pub keeper: Option<ProcessId>,
 }
 
 impl LabState {
@@ -119,6 +122,7 @@ impl LabState {
             scheduler: SchedulerChoice::Ours,
             api_port: None,
             up_seconds: None,
+            keeper: ProcessId::me(),
         }
     }
 
@@ -155,8 +159,7 @@ impl Store {
     /// When a lab is there already, or the directory cannot be made.
     pub fn create(layout: &Layout, state: LabState) -> Result<Self> {
         if layout.state_file().exists() {
-            return Err(LabError::new(format!("a lab is already in {}", layout.dir().display()))
-                .hint("antrea-lab down ends it; --dir DIR makes a second one beside it"));
+            return Err(exists(layout));
         }
         fs::create_dir_all(layout.dir()).doing(|| format!("create {}", layout.dir().display()))?;
         write(&layout.state_file(), &state)?;
@@ -173,12 +176,28 @@ impl Store {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(LabError::new(format!("no lab in {}", layout.dir().display()))
-                    .hint("antrea-lab up starts one"));
+                    .hint(format!("{} starts one", layout.command("up"))));
             }
             Err(error) => return Err(error).doing(|| format!("read {}", path.display())),
         };
         let state = serde_json::from_str(&text).doing(|| format!("decode {}", path.display()))?;
         Ok(Self { layout: layout.clone(), state: Mutex::new(state) })
+    }
+
+    /// The lab whose own command was killed before it could end it, if there is one here.
+    #[must_use]
+    pub fn abandoned(layout: &Layout) -> Option<Self> {
+        let store = Self::open(layout).ok()?;
+        let keeper = store.get().keeper?;
+        (!keeper.is_alive()).then_some(store)
+    }
+
+    /// Lets the lab live on when this command ends.
+    ///
+    /// # Errors
+    /// When the state file cannot be written.
+    pub fn let_go(&self) -> Result<()> {
+        self.update(|state| state.keeper = None)
     }
 
     /// Makes a state file for what is left of a lab whose own file is lost or unreadable; none
@@ -243,6 +262,15 @@ impl Store {
     }
 }
 
+/// That a lab is there, and how to end it.
+#[must_use]
+pub fn exists(layout: &Layout) -> LabError {
+    LabError::new(format!("a lab is already in {}", layout.dir().display())).hint(format!(
+        "{} ends it; --dir OTHER makes a second one beside it",
+        layout.command("down")
+    ))
+}
+
 /// Keeps two commands that change the same lab apart, while it lives.
 #[derive(Debug)]
 pub struct LabLock {
@@ -260,7 +288,7 @@ pub fn lock(layout: &Layout) -> Result<LabLock> {
     let file = File::create(&path).doing(|| format!("open {}", path.display()))?;
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
         LabError::new("another antrea-lab command is changing this lab")
-            .hint("wait for it to end; antrea-lab status shows the lab")
+            .hint(format!("wait for it to end; {} shows the lab", layout.command("status")))
     })?;
     Ok(LabLock { path, state_file: layout.state_file(), _lock: lock })
 }
@@ -302,6 +330,19 @@ mod tests {
         assert_eq!(again.get().process("agent", Some("node-1")), Some(me));
         let error = Store::create(&layout, store.get()).unwrap_err();
         assert!(error.next_step().unwrap().contains("down"));
+    }
+
+    #[test]
+    fn a_lab_is_abandoned_once_its_command_is_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&dir.path().join("lab")).unwrap();
+        let store = Store::create(&layout, LabState::new(Mode::Standalone, "/bin".into())).unwrap();
+        assert!(Store::abandoned(&layout).is_none(), "we live");
+        let me = ProcessId::me().unwrap();
+        store.update(|s| s.keeper = Some(ProcessId { start: me.start + 1, ..me })).unwrap();
+        assert!(Store::abandoned(&layout).is_some());
+        store.let_go().unwrap();
+        assert!(Store::abandoned(&layout).is_none(), "it was left running on purpose");
     }
 
     #[test]

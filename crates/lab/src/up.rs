@@ -38,9 +38,16 @@ pub enum OnFailure {
 
 /// Starts a lab and waits until every node is ready.
 ///
+/// The lab ends with the calling command: one that leaves it running says so with
+/// [`Store::let_go`]. What a killed command left in the same directory is ended first.
+///
 /// # Errors
 /// When something is missing or does not come up.
 pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<Store> {
+    if let Some(leftover) = Store::abandoned(layout) {
+        progress.step(&format!("ending what a killed command left in {}", layout.dir().display()));
+        down::run(&leftover, progress)?;
+    }
     let mut ours = vec!["antrea-agent", "antrea-cni"];
     if options.mode != Mode::Standalone {
         ours.push("antrea-controller");
@@ -55,15 +62,19 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     let store = Store::create(layout, state)?;
     match start(&store, progress) {
         Ok(()) => Ok(store),
-        Err(error) if options.on_failure == OnFailure::Leave => Err(error
-            .hint(format!("left as it is in {}; antrea-lab down ends it", layout.dir().display()))),
+        Err(error) if options.on_failure == OnFailure::Leave => {
+            store.let_go()?;
+            let (dir, down) = (layout.dir().display(), layout.command("down"));
+            Err(error.hint(format!("left as it is in {dir}; {down} ends it")))
+        }
         Err(error) => {
             progress.step(&format!("failed ({error}); undoing"));
             match down::run(&store, progress) {
                 Ok(()) => Err(error),
                 Err(second) => Err(error.hint(format!(
-                    "undoing it failed too ({}); run antrea-lab down",
-                    second.chain()
+                    "undoing it failed too ({}); run {}",
+                    second.chain(),
+                    layout.command("down")
                 ))),
             }
         }

@@ -2,26 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::{Context, Outcome};
+use crate::down;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
 use crate::netns;
 use crate::preflight::program;
 use crate::process;
+use crate::state::Store;
 
 /// What of the machine is compared, each as text.
 type Snapshot = BTreeMap<String, String>;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
-    let dir = PathBuf::from("/run/antrea-lab-clean");
-    let layout = Layout::new(&dir)?;
+    let layout = Layout::beside(context.dir, "clean")?;
+    let dir = layout.dir().to_owned();
+    // What an earlier run left when it was killed is not the machine as it was.
+    let left = Store::open(&layout).ok().or(Store::recover(&layout)?);
+    if let Some(left) = left {
+        down::run(&left, context.progress)?;
+    }
     let before = snapshot(&layout)?;
     let lab = |args: &[&str]| -> Result<Child> {
         let me = std::env::current_exe().doing(|| "find our own program".into())?;
@@ -65,6 +72,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     done(&["down"])?;
     half_way?;
     compare("up killed half way, down", &before, &snapshot(&layout)?)?;
+
+    // The next `up` ends what the killed one left.
+    let mut child = lab(&up)?;
+    let half_way = wait_for(Duration::from_secs(20), "up has made namespaces", || {
+        netns::exists(layout.node("node-1").netns()).then_some(())
+    });
+    child.kill().doing(|| "kill antrea-lab up".into())?;
+    child.wait().doing(|| "wait for antrea-lab up".into())?;
+    done(&up)?;
+    done(&["down"])?;
+    half_way?;
+    compare("up killed half way, up, down", &before, &snapshot(&layout)?)?;
 
     // Its directory removed by hand: names and marks are enough.
     done(&up)?;

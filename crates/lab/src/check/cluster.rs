@@ -57,7 +57,7 @@ spec:
 "#;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
-    let layout = Layout::new("/run/antrea-lab-cluster".as_ref())?;
+    let layout = Layout::beside(context.dir, "cluster")?;
     let options = UpOptions {
         n_nodes: 3,
         mode: Mode::Cluster,
