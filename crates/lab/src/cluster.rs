@@ -346,13 +346,12 @@ impl Account {
 
 /// What the cluster needs before its components can start: kinds, identities, rights.
 #[must_use]
-pub fn manifests() -> [&'static str; 5] {
+pub fn manifests() -> [&'static str; 4] {
     [
         include_str!("../../../deploy/crds/antreaagentinfos.yaml"),
         include_str!("../../../deploy/crds/antreacontrollerinfos.yaml"),
         include_str!("../../../deploy/rbac.yaml"),
         include_str!("../../../deploy/lab/rbac.yaml"),
-        include_str!("cluster/events-rbac.yaml"),
     ]
 }
 
