@@ -31,6 +31,7 @@ pub(crate) struct Setup {
     pub(crate) token_key: TokenKey,
     pub(crate) ca_pem: String,
     pub(crate) kubelet_dir: Option<PathBuf>,
+    pub(crate) kubelet_advice: String,
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) endpoint: Option<SocketAddr>,
     pub(crate) watch_window: usize,
@@ -70,7 +71,7 @@ impl Cluster {
             binding: Arc::new(pod_parts::Binding),
             eviction: Arc::new(pod_parts::Eviction),
             finalize: Arc::new(pod_parts::Finalize),
-            kubelet: Arc::new(kubelet::Proxy::new(setup.kubelet_dir)),
+            kubelet: Arc::new(kubelet::Proxy::new(setup.kubelet_dir, setup.kubelet_advice)),
             token: Arc::new(crate::accounts::TokenRequests(Arc::clone(&accounts))),
             reviews: Arc::new(reviews::Reviews::new(Arc::clone(&accounts), Arc::clone(&rbac))),
         };

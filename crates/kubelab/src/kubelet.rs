@@ -25,11 +25,12 @@ use crate::kinds::POD;
 /// Passes requests on to kubelets.
 pub(crate) struct Proxy {
     dir: Option<PathBuf>,
+    advice: String,
 }
 
 impl Proxy {
-    pub(crate) fn new(dir: Option<PathBuf>) -> Self {
-        Self { dir }
+    pub(crate) fn new(dir: Option<PathBuf>, advice: String) -> Self {
+        Self { dir, advice }
     }
 }
 
@@ -39,9 +40,9 @@ impl Connect for Proxy {
         call: Call,
         request: Request,
     ) -> BoxFuture<'static, Result<Response, ApiError>> {
-        let dir = self.dir.clone();
+        let (dir, advice) = (self.dir.clone(), self.advice.clone());
         Box::pin(async move {
-            let target = Target::find(&call)?;
+            let target = Target::find(&call, &advice)?;
             let Some(dir) = dir else {
                 return Err(ApiError::unavailable("this server knows no kubelets"));
             };
@@ -59,10 +60,11 @@ impl Connect for Proxy {
 struct Target {
     node: String,
     container: String,
+    advice: String,
 }
 
 impl Target {
-    fn find(call: &Call) -> Result<Self, ApiError> {
+    fn find(call: &Call, advice: &str) -> Result<Self, ApiError> {
         let name = &call.path.name;
         let found = call.api.store.get(POD, &key(&call.path.namespace, name));
         let Some(pod) = found else {
@@ -95,7 +97,8 @@ impl Target {
         if node.is_empty() {
             return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
         }
-        Ok(Self { node: node.to_owned(), container: container.to_owned() })
+        let advice = advice.replace("NODE", node);
+        Ok(Self { node: node.to_owned(), container: container.to_owned(), advice })
     }
 
     fn socket(&self, dir: &Path) -> Result<PathBuf, ApiError> {
@@ -122,13 +125,13 @@ fn with_query(path: String, parameters: &[(&str, &str)]) -> String {
 
 type Sender = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 
-async fn connect(node: &str, socket: &Path) -> Result<Sender, ApiError> {
+async fn connect(target: &Target, socket: &Path) -> Result<Sender, ApiError> {
     let unreachable = |error: &dyn std::fmt::Display| {
-        ApiError::new(
-            502,
-            "BadGateway",
-            format!("error dialing the kubelet of node {node:?}: {error}"),
-        )
+        let mut said = format!("the kubelet of node {} does not answer: {error}", target.node);
+        if !target.advice.is_empty() {
+            said = format!("{said}; {}", target.advice);
+        }
+        ApiError::new(502, "BadGateway", said)
     };
     let socket = UnixStream::connect(socket).await.map_err(|error| unreachable(&error))?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
@@ -167,7 +170,7 @@ async fn logs(call: &Call, target: &Target, socket: &Path) -> Result<Response, A
     }
     let passed: Vec<(&str, &str)> = query.iter().filter(|(name, _)| KNOWN.contains(name)).collect();
     let uri = with_query(target.path("containerLogs", call), &passed);
-    let mut sender = connect(&target.node, socket).await?;
+    let mut sender = connect(target, socket).await?;
     let request = hyper::Request::builder()
         .uri(uri)
         .header("host", "kubelet")
@@ -231,6 +234,8 @@ async fn stream(
         .get(UPGRADE)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.eq_ignore_ascii_case("websocket"));
+    // Clients fall back to another protocol after any failure: the first cause is what they show.
+    let mut sender = connect(target, socket).await?;
     if !websocket {
         return Err(ApiError::bad_request(
             "unable to upgrade: only WebSocket streams (v4 or v5.channel.k8s.io) are served",
@@ -247,7 +252,6 @@ async fn stream(
         }
     }
     let forwarded = forwarded.body(Empty::new()).map_err(ApiError::internal)?;
-    let mut sender = connect(&target.node, socket).await?;
     let mut answer = send(&mut sender, forwarded).await?;
     if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(answer).await);

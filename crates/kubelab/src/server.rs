@@ -24,6 +24,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Directory with `<node>/kubelet.sock`, the kubelets that run `exec` and `logs`.
     pub kubelet_dir: Option<PathBuf>,
+    /// What to do about a kubelet that does not answer; `NODE` in it stands for its node's name.
+    pub kubelet_advice: String,
     /// Ranges of ClusterIPs: one per family, the primary family first.
     pub service_cidrs: Vec<IpNet>,
     /// Address under which the cluster's Pods and nodes reach the server; the first listener's
@@ -42,6 +44,7 @@ impl Options {
             listeners: Vec::new(),
             data_dir: data_dir.into(),
             kubelet_dir: None,
+            kubelet_advice: String::new(),
             service_cidrs: vec![IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16))],
             advertise: None,
             cert_names: Vec::new(),
@@ -118,6 +121,7 @@ impl Server {
             token_key,
             ca_pem: authority.cert_pem().to_owned(),
             kubelet_dir: options.kubelet_dir,
+            kubelet_advice: options.kubelet_advice,
             service_cidrs: options.service_cidrs,
             endpoint: options.advertise.or(addresses.first().copied()),
             watch_window: options.watch_window,

@@ -22,6 +22,31 @@ use crate::error::{Doing, Result};
 use crate::process::{ProcessId, Start};
 use crate::state;
 
+/// When a container is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RestartPolicy {
+    /// However it ended.
+    Always,
+    /// When it failed.
+    OnFailure,
+    /// Never.
+    #[default]
+    Never,
+}
+
+impl RestartPolicy {
+    /// Whether a container that ended so is started again.
+    #[must_use]
+    pub fn restarts(self, exit: &Exit) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => exit.code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSpec {
@@ -31,6 +56,9 @@ pub struct ContainerSpec {
     pub env: BTreeMap<String, String>,
     /// Where it starts.
     pub cwd: Option<PathBuf>,
+    /// Whether whoever started it starts it again.
+    #[serde(default)]
+    pub restart: RestartPolicy,
 }
 
 /// A container whose command was started.
@@ -53,6 +81,18 @@ pub struct Exit {
     pub finished: Timestamp,
     /// Why it could not even start.
     pub message: Option<String>,
+}
+
+impl Exit {
+    /// One word for how it ended, as the status of a Pod names it.
+    #[must_use]
+    pub fn reason(&self, running: Option<&Running>) -> &'static str {
+        match (self.code, running) {
+            (_, None) => "StartError",
+            (0, _) => "Completed",
+            _ => "Error",
+        }
+    }
 }
 
 /// Longest piece of one log line, as CRI runtimes cut it.
@@ -119,6 +159,25 @@ impl ContainerDir {
                 message: Some("the container's keeper was killed".into()),
             })
         })
+    }
+
+    /// How it is, in the words of `kubectl get pods`, and more where there is more to say.
+    #[must_use]
+    pub fn words(&self) -> (String, Option<String>) {
+        let running = self.running();
+        let Some(exit) = self.exit() else {
+            let word = if running.is_some() { "Running" } else { "ContainerCreating" };
+            return (word.into(), None);
+        };
+        let reason = exit.reason(running.as_ref());
+        let why = exit.message.clone();
+        let why = why.unwrap_or_else(|| format!("exit code {}", exit.code));
+        let again = self.spec().is_some_and(|s| s.restart.restarts(&exit));
+        match (again, exit.code) {
+            (true, _) => ("CrashLoopBackOff".into(), Some(format!("{reason}, {why}"))),
+            (false, 0) => (reason.into(), None),
+            (false, _) => (reason.into(), Some(why)),
+        }
     }
 
     /// The log.
@@ -267,6 +326,7 @@ mod tests {
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
             env: BTreeMap::from([("WHO".into(), "lab".into())]),
             cwd: None,
+            restart: RestartPolicy::Never,
         };
         state::write(&dir.path().join("spec.json"), &spec).unwrap();
         keep(dir.path()).unwrap();

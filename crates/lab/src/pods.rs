@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::container::ContainerSpec;
+use crate::container::{ContainerSpec, RestartPolicy};
 use crate::echo;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
@@ -34,7 +34,11 @@ pub struct PodRow {
     pub netns: String,
     /// Its port on the bridge.
     pub port: Option<String>,
-    /// Whether its network is there.
+    /// How it is, in the words of `kubectl get pods`.
+    pub state: String,
+    /// More about that, where there is more.
+    pub reason: Option<String>,
+    /// Whether it has a network and its program runs.
     pub ready: bool,
 }
 
@@ -83,6 +87,7 @@ pub fn add(
 ) -> Result<Sandbox> {
     refuse_with_api(store)?;
     store.get().node(node)?;
+    validate(pod)?;
     let runtime = Runtime::new(store.layout(), node);
     if all(store).iter().any(|s| s.pod.namespace == pod.namespace && s.pod.name == pod.name) {
         return Err(LabError::new(format!("Pod {} exists", pod.key())).hint(format!(
@@ -103,6 +108,27 @@ pub fn add(
     Ok(sandbox)
 }
 
+/// Refuses names that Kubernetes would refuse.
+fn validate(pod: &PodIdentity) -> Result<()> {
+    let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |text: &str| {
+        let bytes = text.as_bytes();
+        matches!((bytes.first(), bytes.last()), (Some(a), Some(z)) if edge(*a) && edge(*z))
+            && bytes.len() <= 63
+            && bytes.iter().all(|c| edge(*c) || *c == b'-')
+    };
+    let rule = "lower case letters, digits and '-', letters or digits at both ends, 63 at most";
+    if pod.name.len() > 253 || !pod.name.split('.').all(label) {
+        return Err(LabError::new(format!("{:?} is no name of a Pod", pod.name))
+            .hint(format!("a name is parts joined by '.', each of {rule}; 253 in all")));
+    }
+    if !label(&pod.namespace) {
+        return Err(LabError::new(format!("{:?} is no name of a namespace", pod.namespace))
+            .hint(format!("a namespace is {rule}")));
+    }
+    Ok(())
+}
+
 fn start(runtime: &Runtime, sandbox: &mut Sandbox, command: Option<Vec<String>>) -> Result<()> {
     let key = sandbox.pod.key();
     runtime
@@ -110,7 +136,12 @@ fn start(runtime: &Runtime, sandbox: &mut Sandbox, command: Option<Vec<String>>)
         .doing(|| format!("make Pod {key} on {}", sandbox.node))?;
     let builtin = command.is_none();
     let spec = match command {
-        Some(argv) => ContainerSpec { argv, env: default_env(sandbox), cwd: None },
+        Some(argv) => ContainerSpec {
+            argv,
+            env: default_env(sandbox),
+            cwd: None,
+            restart: RestartPolicy::Never,
+        },
         None => builtin_server(&key)?,
     };
     let container = runtime.launch(sandbox, CONTAINER, 0, &spec)?;
@@ -120,6 +151,11 @@ fn start(runtime: &Runtime, sandbox: &mut Sandbox, command: Option<Vec<String>>)
         wait_for(Duration::from_secs(5), &format!("the program of {key} starts"), || {
             (container.running().is_some() || container.exit().is_some()).then_some(())
         })?;
+        if let (None, Some(exit)) = (container.running(), container.exit()) {
+            let why = exit.message.unwrap_or_else(|| format!("exit code {}", exit.code));
+            return Err(LabError::new(format!("the program of Pod {key} does not start: {why}"))
+                .hint("a Pod's program is one of this machine's file system, by its whole path"));
+        }
     }
     Ok(())
 }
@@ -156,14 +192,19 @@ pub fn del(store: &Store, sandbox: &Sandbox, grace: Duration) -> Result<()> {
 pub fn rows(store: &Store) -> Vec<PodRow> {
     all(store)
         .into_iter()
-        .map(|s| PodRow {
-            addresses: s.addresses().iter().map(ToString::to_string).collect(),
-            port: s.host_interface(),
-            ready: s.phase == SandboxPhase::Ready,
-            netns: s.netns.display().to_string(),
-            namespace: s.pod.namespace,
-            name: s.pod.name,
-            node: s.node,
+        .map(|s| {
+            let (state, reason) = Runtime::new(store.layout(), &s.node).words(&s);
+            PodRow {
+                addresses: s.addresses().iter().map(ToString::to_string).collect(),
+                port: s.host_interface(),
+                ready: state == "Running",
+                state,
+                reason,
+                netns: s.netns.display().to_string(),
+                namespace: s.pod.namespace,
+                name: s.pod.name,
+                node: s.node,
+            }
         })
         .collect()
 }
@@ -184,4 +225,32 @@ fn refuse_with_api(store: &Store) -> Result<()> {
     }
     Err(LabError::new("this lab has an API server, Pods are made through it")
         .hint("use kubectl; antrea-lab pod add and del are for antrea-lab up --standalone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let long = "a".repeat(64);
+        for (namespace, name, good) in [
+            ("default", "web-0.x", true),
+            ("default", "9", true),
+            ("default", "Web", false),
+            ("default", "a_b", false),
+            ("default", "-a", false),
+            ("default", "a..b", false),
+            ("default", "", false),
+            ("default", "../x", false),
+            ("default", "a/b", false),
+            ("default", long.as_str(), false),
+            ("a.b", "web", false),
+            ("", "web", false),
+        ] {
+            let pod =
+                PodIdentity { namespace: namespace.into(), name: name.into(), uid: "u".into() };
+            assert_eq!(validate(&pod).is_ok(), good, "{namespace}/{name}");
+        }
+    }
 }

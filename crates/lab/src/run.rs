@@ -383,14 +383,17 @@ fn run_pod(layout: &Layout, command: PodCommand) -> Result<ExitCode> {
                 let head = ["NAMESPACE", "NAME", "NODE", "ADDRESS", "PORT", "STATE"];
                 let mut table = vec![head.map(str::to_owned).to_vec()];
                 table.extend(rows.into_iter().map(|r| {
-                    let state = if r.ready { "ready" } else { "creating" };
+                    let state = match r.reason {
+                        Some(reason) => format!("{}: {reason}", r.state),
+                        None => r.state,
+                    };
                     vec![
                         r.namespace,
                         r.name,
                         r.node,
                         r.addresses.join(", "),
                         r.port.unwrap_or_default(),
-                        state.into(),
+                        state,
                     ]
                 }));
                 ui::table(&table);

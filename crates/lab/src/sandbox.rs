@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cni::{Attachment, CniFailure, NetworkList, Plugins};
-use crate::container::{ContainerDir, ContainerSpec};
+use crate::container::{ContainerDir, ContainerSpec, RestartPolicy};
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{Layout, NodeLayout};
 use crate::{interrupt, netns, state};
@@ -301,6 +301,30 @@ impl Runtime {
             .collect()
     }
 
+    /// How the Pod is: its network first, then the first container that does not simply run.
+    #[must_use]
+    pub fn words(&self, sandbox: &Sandbox) -> (String, Option<String>) {
+        if sandbox.phase == SandboxPhase::Creating {
+            return ("ContainerCreating".into(), Some("it has no network yet".into()));
+        }
+        let names = fs::read_dir(self.dir(sandbox).join("c")).into_iter().flatten().flatten();
+        let mut states: Vec<_> = names
+            .filter_map(|e| e.file_name().into_string().ok())
+            .filter_map(|name| {
+                let newest = *self.attempts(sandbox, &name).last()?;
+                Some(self.container(sandbox, &name, newest).words())
+            })
+            .collect();
+        // What failed tells more than what runs, and what runs more than what is done.
+        let weight = |word: &str| match word {
+            "Completed" => 2,
+            "Running" => 1,
+            _ => 0,
+        };
+        states.sort_by_key(|(word, _)| weight(word));
+        states.into_iter().next().unwrap_or_else(|| ("ContainerCreating".into(), None))
+    }
+
     /// Starts a container in the sandbox.
     ///
     /// # Errors
@@ -381,6 +405,7 @@ pub fn builtin_server(pod: &str) -> Result<ContainerSpec> {
         argv: vec![path_text(&me), "pod-server".into(), "--name".into(), pod.into()],
         env: BTreeMap::new(),
         cwd: None,
+        restart: RestartPolicy::Never,
     })
 }
 

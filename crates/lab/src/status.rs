@@ -6,7 +6,7 @@ use crate::agent;
 use crate::error::Result;
 use crate::layout::node_address;
 use crate::netns;
-use crate::sandbox::{Runtime, SandboxPhase};
+use crate::sandbox::Runtime;
 use crate::state::{Mode, Phase, Store};
 use crate::ui;
 
@@ -60,8 +60,10 @@ pub struct NodeStatus {
     pub ready: bool,
     /// Its processes.
     pub components: Vec<Component>,
-    /// Number of Pods with a network.
+    /// Number of Pods.
     pub n_pods: usize,
+    /// Number of Pods that have a network and whose programs run.
+    pub n_pods_ready: usize,
 }
 
 /// Looks at a lab.
@@ -87,14 +89,16 @@ pub fn look(store: &Store) -> Status {
         .iter()
         .map(|node| {
             let paths = layout.node(&node.name);
-            let pods = Runtime::new(layout, &node.name).list();
+            let runtime = Runtime::new(layout, &node.name);
+            let pods = runtime.list();
             NodeStatus {
                 name: node.name.clone(),
                 address: node_address(node.n).to_string(),
                 netns: paths.netns().display().to_string(),
                 ready: netns::exists(paths.netns()) && agent::is_ready(&paths),
                 components: components(Some(&node.name)),
-                n_pods: pods.iter().filter(|p| p.phase == SandboxPhase::Ready).count(),
+                n_pods_ready: pods.iter().filter(|p| runtime.words(p).0 == "Running").count(),
+                n_pods: pods.len(),
             }
         })
         .collect();
@@ -143,10 +147,16 @@ pub fn print(status: &Status) -> Result<()> {
     }
     ui::table(&rows);
     ui::line("");
-    let mut rows = vec![header(&["NODE", "ADDRESS", "NETWORK", "PODS", "NAMESPACE"])];
+    let mut rows = vec![header(&["NODE", "ADDRESS", "NETWORK", "PODS READY", "NAMESPACE"])];
     rows.extend(status.nodes.iter().map(|n| {
         let ready = if n.ready { "ready" } else { "not ready" };
-        vec![n.name.clone(), n.address.clone(), ready.into(), n.n_pods.to_string(), n.netns.clone()]
+        vec![
+            n.name.clone(),
+            n.address.clone(),
+            ready.into(),
+            format!("{}/{}", n.n_pods_ready, n.n_pods),
+            n.netns.clone(),
+        ]
     }));
     ui::table(&rows);
     Ok(())

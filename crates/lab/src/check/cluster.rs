@@ -45,6 +45,14 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
+metadata: {name: nostart, namespace: demo}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: c, image: x, command: [/no/such/program]}
+---
+apiVersion: v1
+kind: Pod
 metadata: {name: talk, namespace: demo}
 spec:
   terminationGracePeriodSeconds: 1
@@ -143,10 +151,10 @@ fn kubectl_works(store: &Store) -> Result<usize> {
     let phases = "jsonpath={range .items[*]}{.metadata.name}={.status.phase} {end}";
     wait_for(Duration::from_secs(30), "the examples run", || {
         let (_, text) = run(&["get", "pods", "-o", phases]).ok()?;
-        let all = ["once=Succeeded", "crash=Running", "talk=Running"];
+        let all = ["once=Succeeded", "crash=Running", "talk=Running", "nostart=Failed"];
         all.iter().all(|want| text.contains(want)).then_some(())
     })?;
-    let cases: [(&[&str], bool, &str); 13] = [
+    let cases: [(&[&str], bool, &str); 15] = [
         (&["get", "nodes"], true, "Ready"),
         (&["get", "pods", "-o", "wide"], true, "node-1"),
         (&["logs", "talk"], true, "line 3 of talk"),
@@ -158,6 +166,8 @@ fn kubectl_works(store: &Store) -> Result<usize> {
         (&["exec", "talk", "--", "/no/such/program"], false, "No such file"),
         (&["logs", "talk", "-c", "nobody"], false, "container nobody is not valid"),
         (&["describe", "pod", "talk"], true, "Started container c"),
+        (&["describe", "pod", "nostart"], true, "failed to start container c"),
+        (&["get", "pods"], true, "StartError"),
         (&["get", "pods", "--field-selector", "status.phase=Succeeded"], true, "once"),
         (&["get", "pod", "nobody"], false, "not found"),
     ];
@@ -171,7 +181,32 @@ fn kubectl_works(store: &Store) -> Result<usize> {
         let (success, text) = run(&["logs", "crash", "--previous"]).ok()?;
         (success && text.contains("crashing")).then_some(())
     })?;
-    Ok(cases.len() + 1)
+    let (_, text) = run(&["describe", "pod", "nostart"])?;
+    if text.contains("Started container") {
+        return Err(LabError::new("kubectl describe calls a container started that did not start"));
+    }
+    for (name, want) in [
+        ("once", "Completed"),
+        ("crash", "CrashLoopBackOff"),
+        ("nostart", "StartError"),
+        ("talk", "Running"),
+    ] {
+        wait_for(Duration::from_secs(20), &format!("Pod {name} is shown as {want}"), || {
+            pods::rows(store).iter().any(|r| r.name == name && r.state == want).then_some(())
+        })?;
+    }
+    let talk = pods::find(store, "talk")?;
+    kill(store, &talk.node, NodeComponent::Kubelet)?;
+    let advice = store.layout().command(&format!("node start {} kubelet", talk.node));
+    for args in [&["exec", "talk", "--", "true"][..], &["logs", "talk"], &["attach", "talk"]] {
+        let (success, text) = run(args)?;
+        if success || !text.contains(&advice) {
+            let said = format!("kubectl {} without kubelet: {}", args[0], text.trim());
+            return Err(LabError::new(said));
+        }
+    }
+    start(store, &talk.node, NodeComponent::Kubelet)?;
+    Ok(cases.len() + 5)
 }
 
 /// Every component has the rights it needs: none was refused anything.

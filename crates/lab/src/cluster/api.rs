@@ -62,6 +62,7 @@ async fn serve(store: &Store) -> Result<()> {
     let options = Options {
         listeners: vec![underlay, local],
         kubelet_dir: Some(layout.dir().join("nodes")),
+        kubelet_advice: format!("{} starts it", layout.command("node start NODE kubelet")),
         service_cidrs: vec![service_cidr],
         ..Options::new(layout.dir().join("apiserver"))
     };

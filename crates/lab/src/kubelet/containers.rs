@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube_io::pods::{Container, PodView};
 
-use crate::container::{ContainerSpec, Exit, Running};
+use crate::container::{ContainerSpec, Exit, RestartPolicy, Running};
 use crate::error::Result;
 use crate::sandbox::builtin_server;
 
@@ -40,40 +40,18 @@ pub(super) enum Next {
     Wait(Duration),
 }
 
-/// When a container is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RestartPolicy {
-    /// However it ended.
-    Always,
-    /// When it failed.
-    OnFailure,
-    /// Never.
-    Never,
+/// The policy of a Pod's containers.
+pub(super) fn restart_policy(pod: &PodView) -> RestartPolicy {
+    match pod.spec.restart_policy.as_deref() {
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    }
 }
 
-impl RestartPolicy {
-    /// The policy of a Pod's containers.
-    pub(super) fn of(pod: &PodView) -> Self {
-        match pod.spec.restart_policy.as_deref() {
-            Some("Never") => Self::Never,
-            Some("OnFailure") => Self::OnFailure,
-            _ => Self::Always,
-        }
-    }
-
-    /// The policy of containers that run before the others.
-    pub(super) fn for_init(self) -> Self {
-        if self == Self::Never { Self::Never } else { Self::OnFailure }
-    }
-
-    /// Whether a container that ended so is started again.
-    pub(super) fn restarts(self, exit: &Exit) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnFailure => exit.code != 0,
-            Self::Never => false,
-        }
-    }
+/// The policy of containers that run before the others.
+pub(super) fn for_init(policy: RestartPolicy) -> RestartPolicy {
+    if policy == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }
 
 /// What to do about a container.
@@ -100,7 +78,12 @@ pub(super) fn next(seen: &Seen, policy: RestartPolicy, now: Timestamp) -> Next {
 }
 
 /// The command and environment of a container.
-pub(super) fn spec(pod: &PodView, container: &Container, facts: &Facts) -> Result<ContainerSpec> {
+pub(super) fn spec(
+    pod: &PodView,
+    container: &Container,
+    facts: &Facts,
+    restart: RestartPolicy,
+) -> Result<ContainerSpec> {
     let mut env = BTreeMap::from([
         ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
         ("HOME".into(), "/root".into()),
@@ -120,10 +103,11 @@ pub(super) fn spec(pod: &PodView, container: &Container, facts: &Facts) -> Resul
             spec.argv.extend(["--port".into(), port.container_port.to_string()]);
         }
         spec.env = env;
+        spec.restart = restart;
         return Ok(spec);
     }
     let argv = container.command.iter().chain(&container.args).map(|a| expand(a, &env)).collect();
-    Ok(ContainerSpec { argv, env, cwd: container.working_dir.as_ref().map(PathBuf::from) })
+    Ok(ContainerSpec { argv, env, cwd: container.working_dir.as_ref().map(PathBuf::from), restart })
 }
 
 /// What a Pod may ask about itself.
@@ -249,7 +233,7 @@ mod tests {
             ..Container::default()
         };
         let facts = Facts { pod_ips: vec!["10.0.0.2".into()], ..Facts::default() };
-        let spec = spec(&pod, &container, &facts).unwrap();
+        let spec = spec(&pod, &container, &facts, RestartPolicy::Never).unwrap();
         assert_eq!(spec.argv, ["/bin/echo", "hello web-0", "$(GREETING) $(NO)"]);
         assert_eq!(spec.env["IP"], "10.0.0.2");
     }
@@ -264,7 +248,7 @@ mod tests {
             }],
             ..Container::default()
         };
-        let spec = spec(&pod, &container, &Facts::default()).unwrap();
+        let spec = spec(&pod, &container, &Facts::default(), RestartPolicy::Always).unwrap();
         assert_eq!(spec.argv[1..], ["pod-server", "--name", "b/a", "--port", "80"]);
     }
 }

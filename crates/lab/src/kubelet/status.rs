@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kube_io::apis::common::ConditionStatus;
 use kube_io::pods::{Container, ContainerState, ContainerStatus, PodCondition, PodStatus, PodView};
 
-use super::containers::{RestartPolicy, Seen};
-use crate::container::{Exit, Running};
+use super::containers::{Seen, for_init, restart_policy};
+use crate::container::{Exit, RestartPolicy, Running};
 
 /// What is known of a Pod.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +32,8 @@ pub(super) type Since = BTreeMap<String, (bool, Timestamp)>;
 
 /// Phase of a Pod.
 pub(super) fn phase(pod: &PodView, known: &Known) -> &'static str {
-    let policy = RestartPolicy::of(pod);
-    let init = policy.for_init();
+    let policy = restart_policy(pod);
+    let init = for_init(policy);
     let ended = |seen: Option<&Seen>, policy: RestartPolicy| {
         let exit = seen?.exit.as_ref()?;
         (!policy.restarts(exit)).then_some(exit.code)
@@ -63,7 +63,7 @@ pub(super) fn status(
     since: &mut Since,
     now: Timestamp,
 ) -> PodStatus {
-    let policy = RestartPolicy::of(pod);
+    let policy = restart_policy(pod);
     let init_done = pod.spec.init_containers.iter().all(|c| {
         let exit = known.init.get(&c.name).and_then(|s| s.exit.as_ref());
         exit.is_some_and(|e| e.code == 0)
@@ -75,7 +75,7 @@ pub(super) fn status(
             .collect::<Vec<_>>()
     };
     let main = of(&pod.spec.containers, &known.main, policy);
-    let init = of(&pod.spec.init_containers, &known.init, policy.for_init());
+    let init = of(&pod.spec.init_containers, &known.init, for_init(policy));
     let ready = !pod.deleting && !main.is_empty() && main.iter().all(|c| c.ready);
     let phase = phase(pod, known);
     let done = matches!(phase, "Succeeded" | "Failed");
@@ -163,14 +163,9 @@ fn container_status(
 }
 
 fn terminated(exit: &Exit, running: Option<&Running>) -> ContainerState {
-    let reason = match (exit.code, running) {
-        (_, None) => "StartError",
-        (0, _) => "Completed",
-        _ => "Error",
-    };
     ContainerState::Terminated {
         exit_code: exit.code,
-        reason: reason.into(),
+        reason: exit.reason(running).into(),
         message: exit.message.clone().unwrap_or_default(),
         started_at: running.map_or(exit.finished, |r| r.started),
         finished_at: exit.finished,

@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Kubelet;
-use super::containers::{self, Facts, Next, RestartPolicy, Seen};
+use super::containers::{self, Facts, Next, Seen, for_init, restart_policy};
 use super::events;
 use super::manager::Wanted;
 use super::status::{self, Known, Since};
+use crate::container::{ContainerDir, RestartPolicy};
 use crate::error::{Doing, LabError, Result};
 use crate::sandbox::{PodIdentity, Runtime, Sandbox, SandboxPhase};
 
@@ -34,13 +35,21 @@ struct Worker {
     known: Known,
     since: Since,
     sent: Option<PodStatus>,
+    /// Containers that were launched, until it is known whether their command started.
+    launched: Vec<(String, ContainerDir)>,
 }
 
 /// Runs until the Pod is gone.
 pub(super) async fn run(kubelet: Kubelet, pod: PodIdentity, mut wanted: watch::Receiver<Wanted>) {
     let key = pod.key();
-    let mut worker =
-        Worker { kubelet, pod, known: Known::default(), since: Since::new(), sent: None };
+    let mut worker = Worker {
+        kubelet,
+        pod,
+        known: Known::default(),
+        since: Since::new(),
+        sent: None,
+        launched: Vec::new(),
+    };
     loop {
         let now = wanted.borrow_and_update().clone();
         let wait = match now {
@@ -81,6 +90,7 @@ impl Worker {
         self.known.started.get_or_insert_with(Timestamp::now);
         let mut sandbox = self.find();
         self.observe(view, sandbox.as_ref());
+        self.tell_started();
         let over = matches!(status::phase(view, &self.known), "Succeeded" | "Failed")
             || view.is_terminated();
         if over {
@@ -164,15 +174,15 @@ impl Worker {
     }
 
     /// Starts every container whose time has come.
-    fn start_due(&self, view: &PodView, sandbox: &Sandbox) -> Result<()> {
-        let policy = RestartPolicy::of(view);
+    fn start_due(&mut self, view: &PodView, sandbox: &Sandbox) -> Result<()> {
+        let policy = restart_policy(view);
         for container in &view.spec.init_containers {
             let seen = self.known.init.get(&container.name).cloned().unwrap_or_default();
             if seen.exit.as_ref().is_some_and(|e| e.code == 0) {
                 continue;
             }
             // The next one waits for the success of this one.
-            return self.start_if_due(view, sandbox, container, &seen, policy.for_init());
+            return self.start_if_due(view, sandbox, container, &seen, for_init(policy));
         }
         for container in &view.spec.containers {
             let seen = self.known.main.get(&container.name).cloned().unwrap_or_default();
@@ -182,7 +192,7 @@ impl Worker {
     }
 
     fn start_if_due(
-        &self,
+        &mut self,
         view: &PodView,
         sandbox: &Sandbox,
         container: &Container,
@@ -202,11 +212,10 @@ impl Worker {
             host_ip: self.kubelet.address.to_string(),
             pod_ips: self.known.pod_ips.iter().map(ToString::to_string).collect(),
         };
-        let spec = containers::spec(view, container, &facts)?;
-        self.runtime().launch(sandbox, &container.name, attempt, &spec)?;
-        let message = format!("Started container {}", container.name);
-        events::normal(&self.kubelet, &self.pod, "Started", message);
-        tracing::info!(pod = self.pod.key(), container = container.name, attempt, "started");
+        let spec = containers::spec(view, container, &facts, policy)?;
+        let launched = self.runtime().launch(sandbox, &container.name, attempt, &spec)?;
+        self.launched.push((container.name.clone(), launched));
+        tracing::info!(pod = self.pod.key(), container = container.name, attempt, "launched");
         // Logs of the attempt before stay for `kubectl logs --previous`.
         for old in self.runtime().attempts(sandbox, &container.name) {
             if old + 1 < attempt {
@@ -216,6 +225,22 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Tells of each launched container whether its command started.
+    fn tell_started(&mut self) {
+        let Self { kubelet, pod, launched, .. } = self;
+        launched.retain(|(name, dir)| {
+            if dir.running().is_some() {
+                events::normal(kubelet, pod, "Started", format!("Started container {name}"));
+                return false;
+            }
+            let Some(exit) = dir.exit() else { return true };
+            let why = exit.message.unwrap_or_else(|| format!("exit code {}", exit.code));
+            let message = format!("Error: failed to start container {name}: {why}");
+            events::warning(kubelet, pod, "Failed", message);
+            false
+        });
     }
 
     async fn report(&mut self, view: &PodView) -> Result<()> {
