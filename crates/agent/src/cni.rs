@@ -20,6 +20,7 @@ mod network;
 pub mod plan;
 pub mod real;
 mod reaper;
+mod renumber;
 mod request;
 mod server;
 mod service;

@@ -79,6 +79,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let server = cni::Server::new(cni_config(&options), ready_rx);
     let interfaces = server.interfaces();
     let restored = server.restored();
+    let numbers = server.clone();
     let cni_stop = stop.clone();
     tasks.spawn(async move { server.run(cni_stop).await.context("CNI server") });
 
@@ -107,6 +108,8 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     )));
     tasks.spawn(settle(ovsdb.clone(), bridge.clone(), restored, options.clone(), stop.clone()));
     tasks.spawn(node_loop.run(nodes_rx, stop.clone()));
+    let follow = numbers.follow_numbers(ovsdb.subscribe(), options.config.ovs_bridge.clone());
+    tasks.spawn(quietly(until(stop.clone(), follow)));
     if let Some(uplink) = network.marked_uplink.clone() {
         let rtnl = Rtnl::open().context("open netlink")?;
         let guards = Guards { rtnl, uplink, interfaces: interfaces.clone() };
@@ -146,6 +149,13 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     stop.cancel();
     let finished = finish(tasks).await;
     failure.map_or(finished, Err)
+}
+
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
 }
 
 async fn quietly(work: impl Future<Output = ()>) -> Result<()> {

@@ -10,4 +10,5 @@ mod cni_real {
     mod connect;
     mod damage;
     mod parallel;
+    mod switch_away;
 }

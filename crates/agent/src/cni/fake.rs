@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cni_api::Attachment;
 use openflow::{MacAddr, OfPort};
@@ -337,6 +338,13 @@ impl FakeNode {
 
 #[async_trait]
 impl Flows for FakeNode {
+    async fn wait_reachable(&self, _: Duration) -> Result<(), FlowsError> {
+        match self.world().switch_is_away {
+            true => Err(FlowsError::Unavailable("ovs-vswitchd does not answer".into())),
+            false => Ok(()),
+        }
+    }
+
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError> {
         self.pass(FaultPoint::InstallFlows)
             .await
@@ -349,7 +357,11 @@ impl Flows for FakeNode {
     }
 
     fn restore(&self, record: &PodRecord) {
-        self.world().flows.insert(record.attachment.clone(), record.ofport);
+        let mut world = self.world();
+        match record.ofport {
+            OfPort::NONE => world.flows.remove(&record.attachment),
+            ofport => world.flows.insert(record.attachment.clone(), ofport),
+        };
     }
 
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError> {

@@ -10,10 +10,13 @@ mod ports;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pipeline::NodeConfig;
-use switch::bridge::Bridge;
+use switch::bridge::{Bridge, BridgeState};
 use switch::ovsdb_session::OvsdbSession;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::network::NodeNetwork;
 use super::server::Node;
@@ -48,6 +51,24 @@ pub enum ConnectError {
     Netlink(#[from] host::NetlinkError),
 }
 
+/// A switch that starts anew is back within this time.
+const RESTART: Duration = Duration::from_millis(1500);
+
+/// Returns when the switch is away and not just starting anew, so that waiting for it is idle.
+async fn switch_gone(mut state_rx: watch::Receiver<Arc<BridgeState>>) {
+    loop {
+        let away = state_rx.wait_for(|state| !state.is_reachable()).await;
+        // One that stands still has had its time.
+        if away.map_or(true, |state| state.silent) {
+            return;
+        }
+        let back = state_rx.wait_for(|state| state.is_reachable());
+        if timeout(RESTART, back).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// All traits on the real node. Call it in the node's network namespace.
 pub async fn connect(
     config: RealConfig,
@@ -56,9 +77,8 @@ pub async fn connect(
 ) -> Result<Node, ConnectError> {
     let links = links::RealLinks::open(&config)?;
     let conntrack = conntrack::RealConntrack::open(&config)?;
-    let ports = ports::RealPorts::new(ovsdb, config.bridge_name.clone());
-    let mgmt_socket = config.ovs_run_dir.join(format!("{}.mgmt", config.bridge_name));
-    let flows = flows::RealFlows::new(bridge, mgmt_socket, config.node);
+    let ports = ports::RealPorts::new(ovsdb, config.bridge_name.clone(), bridge.state());
+    let flows = flows::RealFlows::new(bridge, config.node);
     Ok(Node {
         ipam: Arc::new(ipam::RealIpam::new(config.network.clone())),
         net: Arc::new(links),

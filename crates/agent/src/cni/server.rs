@@ -130,6 +130,13 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::node`], for what cannot be begun while the switch does not answer.
+    pub(super) async fn reachable_node(&self, patience: Duration) -> Result<Arc<Node>, CniFailure> {
+        let node = self.node()?;
+        node.flows.wait_reachable(patience).await?;
+        Ok(node)
+    }
+
     pub(super) fn store(&self) -> MutexGuard<'_, InterfaceStore> {
         // No step of the store can leave it half changed.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,6 +227,10 @@ impl Server {
     /// stated, and what nobody owns is removed.
     pub fn restored(&self) -> watch::Receiver<bool> {
         self.shared.restored_tx.subscribe()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Serves until cancelled. Requests that run then are carried to their end.

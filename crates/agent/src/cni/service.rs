@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cni_api::rpc::{Cni, CniCmdArgs, CniCmdRequest, CniCmdResponse};
 use cni_api::{Code, NetConf};
@@ -12,6 +12,9 @@ use tracing::{debug, info, warn};
 use super::failure::{CniFailure, chain};
 use super::request::{CmdRequest, RequestError, Verb};
 use super::server::{Node, Shared};
+
+/// A switch that starts anew answers within this time; an ADD waits for it and no longer.
+const SWITCH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The service on the socket.
 pub(super) struct Service {
@@ -58,7 +61,7 @@ impl Service {
 async fn add(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
     let request = CmdRequest::parse(Verb::Add, args)?;
     let _guard = shared.locks.lock(&request.attachment).await;
-    let node = shared.node()?;
+    let node = shared.reachable_node(SWITCH_PATIENCE).await?;
     let result = shared.add(&node, &request).await?;
     Ok(result.to_value(request.version).to_string().into_bytes())
 }
@@ -86,8 +89,9 @@ async fn gc(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, Cn
 }
 
 async fn status(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
-    let (_, node) = prepare(&shared, args, "STATUS")?;
-    // Open vSwitch answers.
+    prepare(&shared, args, "STATUS")?;
+    // Both daemons of Open vSwitch answer.
+    let node = shared.reachable_node(Duration::ZERO).await?;
     node.ports.used_ofports().await?;
     Ok(Vec::new())
 }

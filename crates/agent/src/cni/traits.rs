@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cni_api::Attachment;
 use openflow::{MacAddr, OfPort};
@@ -276,10 +277,14 @@ pub trait Ports: Send + Sync {
 /// Flows of Pods on the bridge.
 #[async_trait]
 pub trait Flows: Send + Sync {
+    /// Fails unless the switch can be told something by now, or within this time.
+    async fn wait_reachable(&self, patience: Duration) -> Result<(), FlowsError>;
+
     /// Puts the Pod's flows on the switch, replacing earlier ones; done when they are in force.
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError>;
 
-    /// States the flows without waiting: for Pods that were there before this process.
+    /// States the flows without waiting: for Pods that were there before this process. A Pod whose
+    /// port has no number has none.
     fn restore(&self, record: &PodRecord);
 
     /// Takes the Pod's flows off the switch; done when they are gone.

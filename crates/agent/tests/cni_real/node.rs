@@ -137,7 +137,12 @@ impl Node {
             let mut restored = server.restored();
             let cancel = CancellationToken::new();
             let stop = cancel.clone();
-            let task = tokio::spawn(async move { server.run(stop).await.unwrap() });
+            let follow = server.clone().follow_numbers(ovsdb.subscribe(), "br-int".into());
+            let numbers = tokio::spawn(follow);
+            let task = tokio::spawn(async move {
+                server.run(stop).await.unwrap();
+                numbers.abort();
+            });
             restored.wait_for(|restored| *restored).await.unwrap();
             bridge.synced(owner);
             bridge.barrier().await.unwrap();

@@ -17,10 +17,10 @@ use super::exchange::Pending;
 use super::{ChannelError, Condition};
 
 /// Silence after which the switch is probed, and after which an unanswered probe makes it silent.
-const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+const PROBE_INTERVAL: Duration = Duration::from_millis(1500);
 /// Probes without any answer after which the connection is given up. A busy switch answers late:
 /// it takes ten seconds over a large bundle on a slow machine.
-const MAX_PROBES: u32 = 15;
+const MAX_PROBES: u32 = 20;
 /// Most bytes read at once.
 const READ_SIZE: usize = 256 << 10;
 

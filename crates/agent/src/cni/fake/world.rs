@@ -103,6 +103,8 @@ pub struct World {
     pub announced: BTreeSet<Attachment>,
     /// Open vSwitch does not answer.
     pub ovs_is_down: bool,
+    /// ovs-vswitchd does not answer.
+    pub switch_is_away: bool,
     /// The number that the next port gets, whatever is asked for.
     pub force_ofport: Option<OfPort>,
     faults: BTreeMap<FaultPoint, usize>,

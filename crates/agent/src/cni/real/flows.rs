@@ -1,19 +1,19 @@
-//! Flows by the bridge's reconciler; looked at by a connection of its own.
+//! Flows by the bridge's reconciler.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cni_api::Attachment;
-use openflow::message::{FlowFilter, MultipartBody, MultipartRequest};
-use openflow::{Cookie, Flow, FlowKey, Intent, OfPort};
-use pipeline::fields::cookie;
+use openflow::{Flow, FlowKey, Intent, OfPort};
 use pipeline::{Category, NodeConfig, PodInterface, connectivity};
 use switch::bridge::{BarrierError, Bridge, Owner};
-use switch::channel::{Channel, ChannelError, Purpose};
+use tokio::time::timeout;
 use tonic::async_trait;
 use tracing::warn;
 
 use super::super::model::PodRecord;
 use super::super::traits::{Flows, FlowsError};
+use super::switch_gone;
 
 /// Whose the flows are at the bridge.
 const OWNER: Owner = Owner(Category::PodConnectivity.number());
@@ -22,13 +22,12 @@ const OWNER: Owner = Owner(Category::PodConnectivity.number());
 #[derive(Clone, Debug)]
 pub(super) struct RealFlows {
     bridge: Bridge,
-    mgmt_socket: PathBuf,
     node: NodeConfig,
 }
 
 impl RealFlows {
-    pub(super) fn new(bridge: Bridge, mgmt_socket: PathBuf, node: NodeConfig) -> Self {
-        Self { bridge, mgmt_socket, node }
+    pub(super) fn new(bridge: Bridge, node: NodeConfig) -> Self {
+        Self { bridge, node }
     }
 
     fn intents(&self, record: &PodRecord) -> Vec<Intent> {
@@ -41,29 +40,26 @@ impl RealFlows {
         connectivity::pod_flows(&self.node, &pod)
     }
 
-    /// Every flow of Pod connectivity that is on the switch now.
-    async fn dump(&self) -> Result<Vec<Flow>, ChannelError> {
-        let (channel, _async_rx) =
-            Channel::connect(&self.mgmt_socket, Purpose::Programming).await?;
-        let category = cookie(Category::PodConnectivity, 0);
-        let filter = FlowFilter::by_cookie(category, Cookie(!0 << 40));
-        let mut flows = Vec::new();
-        let request = MultipartRequest::Flows(filter);
-        let dumped = channel.multipart(request, "flow dump", |body| match body {
-            MultipartBody::Flows(dump) => {
-                flows.extend(dump.flows.into_iter().map(|stats| stats.flow));
-                Ok(())
-            }
-            _ => Err(ChannelError::Unexpected("flow dump")),
-        });
-        dumped.await?;
-        Ok(flows)
+    /// Waits for what the switch does, but not for a switch that is away.
+    async fn while_reachable<T>(
+        &self,
+        work: impl Future<Output = Result<T, FlowsError>>,
+    ) -> Result<T, FlowsError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = switch_gone(self.bridge.state()) => Err(switch_is_away()),
+        }
     }
 }
 
 /// The key under which the bridge knows a Pod's flows.
 fn key(attachment: &Attachment) -> String {
     format!("pod/{attachment}")
+}
+
+fn switch_is_away() -> FlowsError {
+    FlowsError::Unavailable("ovs-vswitchd does not answer".into())
 }
 
 fn translate(error: BarrierError) -> FlowsError {
@@ -75,29 +71,46 @@ fn translate(error: BarrierError) -> FlowsError {
 
 #[async_trait]
 impl Flows for RealFlows {
+    async fn wait_reachable(&self, patience: Duration) -> Result<(), FlowsError> {
+        let mut state_rx = self.bridge.state();
+        match timeout(patience, state_rx.wait_for(|state| state.is_reachable())).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(switch_is_away()),
+        }
+    }
+
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError> {
         let key = key(&record.attachment);
         self.bridge.set(OWNER, &key, self.intents(record));
-        self.bridge.barrier_for(OWNER, &key).await.map_err(translate)
+        let installed = async { self.bridge.barrier_for(OWNER, &key).await.map_err(translate) };
+        self.while_reachable(installed).await
     }
 
     fn restore(&self, record: &PodRecord) {
+        let key = key(&record.attachment);
         if record.ofport == OfPort::NONE {
             warn!(port = %record.host_name, "port without a number gets no flows");
-            return;
+            self.bridge.remove(OWNER, &key);
+        } else {
+            self.bridge.set(OWNER, &key, self.intents(record));
         }
-        self.bridge.set(OWNER, &key(&record.attachment), self.intents(record));
     }
 
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError> {
         let key = key(attachment);
         self.bridge.remove(OWNER, &key);
-        self.bridge.barrier_for(OWNER, &key).await.map_err(translate)
+        let removed = async { self.bridge.barrier_for(OWNER, &key).await.map_err(translate) };
+        self.while_reachable(removed).await
     }
 
     async fn check(&self, record: &PodRecord) -> Result<(), FlowsError> {
-        let dumped = self.dump().await.map_err(|error| FlowsError::Unavailable(error.into()))?;
-        let present: std::collections::BTreeSet<FlowKey> = dumped.iter().map(Flow::key).collect();
+        let key = key(&record.attachment);
+        let read = async {
+            let read = self.bridge.flows_of(OWNER, &key).await;
+            read.map_err(|error| FlowsError::Unavailable(error.into()))
+        };
+        let present = self.while_reachable(read).await?;
+        let present: BTreeSet<FlowKey> = present.iter().map(Flow::key).collect();
         for intent in self.intents(record) {
             if let Intent::Flow(wanted) = intent
                 && !present.contains(&wanted.key())

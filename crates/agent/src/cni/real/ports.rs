@@ -1,17 +1,21 @@
 //! Ports by OVSDB.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cni_api::Attachment;
 use openflow::OfPort;
 use ovsdb::{PortView, Snapshot};
+use switch::bridge::BridgeState;
 use switch::ovsdb_session::{OvsdbError, OvsdbSession, PortError, PortSelector, PortSpec};
+use tokio::sync::watch;
 use tonic::async_trait;
 use tracing::warn;
 
 use super::super::model::{HostIfName, PodRecord};
 use super::super::traits::{Ports, PortsError};
+use super::switch_gone;
 
 /// How long ovs-vswitchd may take to give a port its number.
 const NUMBER_DEADLINE: Duration = Duration::from_secs(5);
@@ -24,15 +28,20 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 pub(super) struct RealPorts {
     ovsdb: OvsdbSession,
     bridge: String,
+    state_rx: watch::Receiver<Arc<BridgeState>>,
 }
 
 impl RealPorts {
-    pub(super) fn new(ovsdb: OvsdbSession, bridge: String) -> Self {
-        Self { ovsdb, bridge }
+    pub(super) fn new(
+        ovsdb: OvsdbSession,
+        bridge: String,
+        state_rx: watch::Receiver<Arc<BridgeState>>,
+    ) -> Self {
+        Self { ovsdb, bridge, state_rx }
     }
 
     /// The rows, current or not at all.
-    async fn rows(&self) -> Result<std::sync::Arc<Snapshot>, PortsError> {
+    async fn rows(&self) -> Result<Arc<Snapshot>, PortsError> {
         let connected = self.ovsdb.wait_connected(CONNECT_DEADLINE).await;
         connected.map_err(|error| PortsError::Unavailable(error.into()))?;
         Ok(self.ovsdb.rows())
@@ -86,8 +95,16 @@ impl Ports for RealPorts {
 
     async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError> {
         let name = name.as_str();
-        let waited = self.ovsdb.wait_ofport(name, NUMBER_DEADLINE).await;
-        waited.map_err(|error| translate(error, "read", name))
+        tokio::select! {
+            biased;
+            waited = self.ovsdb.wait_ofport(name, NUMBER_DEADLINE) => {
+                waited.map_err(|error| translate(error, "read", name))
+            }
+            // Numbers are given by who does not answer now.
+            () = switch_gone(self.state_rx.clone()) => {
+                Err(PortsError::Unavailable("ovs-vswitchd does not answer".into()))
+            }
+        }
     }
 
     async fn delete(&self, attachment: &Attachment) -> Result<(), PortsError> {

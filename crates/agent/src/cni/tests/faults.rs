@@ -121,3 +121,17 @@ async fn malformed_requests_change_nothing() {
     }
     rig.assert_empty();
 }
+
+#[tokio::test]
+async fn nothing_is_begun_while_the_switch_is_away() {
+    let rig = mk_rig().await;
+    rig.create_netns("c1");
+    rig.status().await.unwrap();
+    rig.fake.world().switch_is_away = true;
+    let refused = rig.add("c1").await.unwrap_err();
+    assert_eq!((refused.code, refused.message.contains("ovs-vswitchd")), (11, true), "{refused:?}");
+    assert_eq!(rig.status().await.unwrap_err().code, 50);
+    rig.assert_empty();
+    rig.fake.world().switch_is_away = false;
+    rig.add("c1").await.unwrap();
+}

@@ -1,0 +1,216 @@
+//! Follows the OpenFlow numbers of Pods' ports, and moves their flows along.
+//!
+//! A number is the switch's to give: it changes when ovs-vswitchd starts anew without one in the
+//! database, or when somebody asks for another, and it goes with its port. What has to change is
+//! decided from the interfaces that are known and the database's rows alone ([`decide`]); the loop
+//! around it takes each Pod's lock, looks again, and states the flows anew.
+//!
+//! Not here: the number of a port that is being added (`plan`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cni_api::Attachment;
+use openflow::OfPort;
+use ovsdb::Snapshot;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::model::{PodRecord, external_id};
+use super::server::{Server, Shared};
+use super::store::EntryState;
+
+/// A Pod whose port has another number than the one its flows are made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Renumbered {
+    /// The Pod's interface.
+    pub(super) attachment: Attachment,
+    /// The number now; [`OfPort::NONE`] when it has none, and no flows may stand for it.
+    pub(super) ofport: OfPort,
+}
+
+/// Compares numbers that are known with those in the database. Pods that lost theirs come first.
+///
+/// A port that ovs-vswitchd has not looked at yet keeps what it had; without a bridge there is
+/// nothing to compare.
+pub(super) fn decide<'a>(
+    known: impl IntoIterator<Item = &'a PodRecord>,
+    bridge: &str,
+    rows: &Snapshot,
+) -> Vec<Renumbered> {
+    if rows.bridge(bridge).is_none() {
+        return Vec::new();
+    }
+    let mut ports = BTreeMap::new();
+    for view in rows.ports_of(bridge) {
+        ports.insert(view.port.name.clone(), view);
+    }
+    let number = |record: &PodRecord| {
+        let view = ports.get(record.host_name.as_str()).filter(|view| {
+            let owner = view.port.external_ids.get(external_id::CONTAINER_ID);
+            owner.is_some_and(|id| id == record.attachment.container_id.as_str())
+        });
+        match view {
+            None => Some(OfPort::NONE),
+            Some(view) => {
+                view.interface.ofport?;
+                Some(view.interface.valid_ofport().map_or(OfPort::NONE, OfPort))
+            }
+        }
+    };
+    let mut changes: Vec<Renumbered> = known
+        .into_iter()
+        .filter_map(|record| {
+            let ofport = number(record).filter(|ofport| *ofport != record.ofport)?;
+            Some(Renumbered { attachment: record.attachment.clone(), ofport })
+        })
+        .collect();
+    changes.sort_by_key(|change| change.ofport != OfPort::NONE);
+    changes
+}
+
+impl Server {
+    /// Follows the rows of the database for as long as they come; to be stopped by dropping it.
+    pub async fn follow_numbers(self, mut rows_rx: watch::Receiver<Arc<Snapshot>>, bridge: String) {
+        let shared = self.shared();
+        let mut interfaces_rx = self.interfaces();
+        if self.restored().wait_for(|restored| *restored).await.is_err() {
+            return;
+        }
+        loop {
+            // What is known comes first: a port that is known to be made is in rows read later.
+            interfaces_rx.mark_unchanged();
+            let known: Vec<PodRecord> = shared.store().records().cloned().collect();
+            let rows = rows_rx.borrow_and_update().clone();
+            let changes = decide(&known, &bridge, &rows);
+            let moves = changes.iter().map(|change| shared.renumber(change, &rows_rx, &bridge));
+            futures::future::join_all(moves).await;
+            tokio::select! {
+                changed = rows_rx.changed() => if changed.is_err() { return },
+                changed = interfaces_rx.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn renumber(
+        &self,
+        change: &Renumbered,
+        rows_rx: &watch::Receiver<Arc<Snapshot>>,
+        bridge: &str,
+    ) {
+        let Ok(node) = self.node() else { return };
+        let _guard = self.locks.lock(&change.attachment).await;
+        // A request may have dealt with it meanwhile.
+        let entry = self.store().get(&change.attachment).cloned();
+        let Some(entry) = entry.filter(|entry| entry.state == EntryState::Made) else { return };
+        let rows = rows_rx.borrow().clone();
+        let Some(change) = decide([&entry.record], bridge, &rows).pop() else { return };
+        let (was, ofport) = (entry.record.ofport, change.ofport);
+        let record = PodRecord { ofport, ..entry.record };
+        if ofport == OfPort::NONE {
+            warn!(pod = %record.pod, port = %record.host_name, was = was.0, "port lost its number");
+        } else {
+            info!(pod = %record.pod, port = %record.host_name, was = was.0, now = ofport.0,
+                "port has another number: its flows follow");
+        }
+        node.flows.restore(&record);
+        self.store().put(record, EntryState::Made);
+        self.publish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ovsdb::{Bridge, Interface, Port, Uuid};
+
+    use super::super::model::{HostIfName, PodName, mac_for};
+    use super::*;
+
+    fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
+        let attachment = Attachment::new(container_id, "eth0").unwrap();
+        let pod = PodName { namespace: "shop".into(), name: container_id.into() };
+        let ips = vec!["10.77.1.5".parse().unwrap()];
+        PodRecord {
+            host_name: HostIfName::generate(&pod, &attachment, 0),
+            attachment,
+            pod,
+            netns: "/run/netns/p".into(),
+            mac: mac_for(&ips),
+            ips,
+            ofport: OfPort(ofport),
+        }
+    }
+
+    /// Rows of a bridge with these Pods' ports, each with what the database has as its number.
+    fn mk_rows(ports: &[(&PodRecord, Option<i64>)]) -> Snapshot {
+        let mut rows = Snapshot::default();
+        let mut of_bridge = BTreeSet::new();
+        for (n, (record, ofport)) in (0u128..).zip(ports) {
+            let (port_uuid, interface_uuid) = (Uuid::from_u128(100 + n), Uuid::from_u128(200 + n));
+            let name = record.host_name.to_string();
+            let interface =
+                Interface { name: name.clone(), ofport: *ofport, ..Interface::default() };
+            let port = Port {
+                name,
+                interfaces: [interface_uuid].into(),
+                external_ids: record.external_ids(),
+                ..Port::default()
+            };
+            rows.interfaces.insert(interface_uuid, Arc::new(interface));
+            rows.ports.insert(port_uuid, Arc::new(port));
+            of_bridge.insert(port_uuid);
+        }
+        let bridge = Bridge { name: "br-int".into(), ports: of_bridge, ..Bridge::default() };
+        rows.bridges.insert(Uuid::from_u128(1), Arc::new(bridge));
+        rows
+    }
+
+    #[test]
+    fn numbers() {
+        let (a, other) = (mk_record("a", 70), mk_record("other", 70));
+        let none = PodRecord { ofport: OfPort::NONE, ..a.clone() };
+        for (name, known, rows, want) in [
+            ("the same", &a, mk_rows(&[(&a, Some(70))]), None),
+            ("another", &a, mk_rows(&[(&a, Some(71))]), Some(71)),
+            ("one at last", &none, mk_rows(&[(&a, Some(71))]), Some(71)),
+            ("not looked at yet", &a, mk_rows(&[(&a, None)]), None),
+            ("refused", &a, mk_rows(&[(&a, Some(-1))]), Some(OfPort::NONE.0)),
+            ("still none", &none, mk_rows(&[(&a, Some(-1))]), None),
+            ("port deleted", &a, mk_rows(&[(&other, Some(70))]), Some(OfPort::NONE.0)),
+            ("bridge deleted", &a, Snapshot::default(), None),
+        ] {
+            let seen = decide([known], "br-int", &rows);
+            let want: Vec<_> = want
+                .map(|number| Renumbered {
+                    attachment: a.attachment.clone(),
+                    ofport: OfPort(number),
+                })
+                .into_iter()
+                .collect();
+            assert_eq!(seen, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_port_of_the_same_name_is_somebody_elses() {
+        let a = mk_record("a", 70);
+        let thief = PodRecord { host_name: a.host_name.clone(), ..mk_record("thief", 70) };
+        let changes = decide([&a], "br-int", &mk_rows(&[(&thief, Some(70))]));
+        assert_eq!(changes[0].ofport, OfPort::NONE);
+    }
+
+    #[test]
+    fn who_lost_a_number_lets_go_before_who_got_it() {
+        let (a, b) = (mk_record("a", 70), mk_record("b", 71));
+        let rows = mk_rows(&[(&a, Some(71)), (&b, Some(-1))]);
+        let numbers: Vec<_> = decide([&a, &b], "br-int", &rows)
+            .into_iter()
+            .map(|change| (change.attachment, change.ofport))
+            .collect();
+        assert_eq!(numbers, [(b.attachment, OfPort::NONE), (a.attachment, OfPort(71))]);
+    }
+}
