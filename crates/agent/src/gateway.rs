@@ -11,6 +11,7 @@ use host::netlink::Rtnl;
 use host::sysctl::{Family, Sysctl};
 use ipnet::IpNet;
 use openflow::OfPort;
+use ovsdb::Snapshot;
 use pipeline::LAYOUT_VERSION;
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
 
@@ -27,15 +28,26 @@ pub const GATEWAY_PORT: OfPort = OfPort(2);
 pub const LAYOUT_KEY: &str = "antrea-layout";
 const PORT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The gateway as it is now.
+/// The gateway as it was made.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// Its link.
+    /// Its link's index.
     pub index: IfIndex,
-    /// Its MAC.
-    pub mac: MacAddr,
+    /// Its link.
+    pub link: GatewayLink,
     /// Its port.
     pub ofport: OfPort,
+}
+
+/// What the gateway's link is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayLink {
+    /// Its name.
+    pub name: String,
+    /// Its MAC.
+    pub mac: MacAddr,
+    /// Its MTU.
+    pub mtu: u32,
     /// Its addresses with the length of the Pod CIDR.
     pub addresses: Vec<IpNet>,
 }
@@ -125,21 +137,17 @@ pub async fn ensure_gateway(
     let ofport = ovsdb.wait_ofport(&name, PORT_DEADLINE).await.context("add the gateway port")?;
 
     let addresses: Vec<IpNet> = pod_cidrs.iter().map(gateway_address).collect();
-    let wanted = addresses.clone();
-    let index = rtnl
-        .call(move |rtnl| configure(rtnl, &name, openflow_to_host(mac), mtu, &wanted))
-        .await??;
-    Ok(Gateway { index, mac: openflow_to_host(mac), ofport, addresses })
+    let link = GatewayLink { name, mac: openflow_to_host(mac), mtu, addresses };
+    let wanted = link.clone();
+    let index = rtnl.call(move |rtnl| configure(rtnl, &wanted, PORT_DEADLINE)).await??;
+    Ok(Gateway { index, link, ofport })
 }
 
-fn configure(
-    rtnl: &Rtnl,
-    name: &str,
-    mac: MacAddr,
-    mtu: u32,
-    addresses: &[IpNet],
-) -> Result<IfIndex> {
-    let gateway = link::wait_for(rtnl, name, PORT_DEADLINE, |_| true)?;
+/// Brings the gateway to what it should be, once it is there; changes only what is not right.
+pub fn configure(rtnl: &Rtnl, wanted: &GatewayLink, patience: Duration) -> Result<IfIndex> {
+    let GatewayLink { name, mac, mtu, addresses } = wanted;
+    let (mac, mtu) = (*mac, *mtu);
+    let gateway = link::wait_for(rtnl, name, patience, |_| true)?;
     if gateway.mac != Some(mac) {
         link::set_mac(rtnl, gateway.index, mac).context("set the gateway's MAC")?;
     }
@@ -198,9 +206,49 @@ pub fn openflow_to_host(mac: openflow::MacAddr) -> MacAddr {
     MacAddr(mac.0)
 }
 
+/// Says which of these ports is not what it was: deleted, or with another number.
+///
+/// Every flow of the node hangs on their numbers. A port that ovs-vswitchd has not looked at yet,
+/// or could not open for now, counts as before.
+pub fn moved_port(rows: &Snapshot, bridge: &str, ports: &[(&str, OfPort)]) -> Option<String> {
+    ports.iter().find_map(|(name, was)| {
+        let Some(view) = rows.port_view(name).filter(|view| view.bridge == bridge) else {
+            return Some(format!("port {name} was deleted"));
+        };
+        let now = view.interface.valid_ofport().map(OfPort)?;
+        (now != *was).then(|| format!("port {name} has number {} and not {}", now.0, was.0))
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ovsdb::{Bridge, Interface, Port, Uuid};
+
     use super::*;
+
+    #[test]
+    fn a_gateway_that_moved_is_named() {
+        let (port, interface) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let rows = |ofport: Option<i64>| {
+            let mut rows = Snapshot::default();
+            let name = || "gw".to_owned();
+            let row = Interface { name: name(), ofport, ..Interface::default() };
+            rows.interfaces.insert(interface, Arc::new(row));
+            let row = Port { name: name(), interfaces: [interface].into(), ..Port::default() };
+            rows.ports.insert(port, Arc::new(row));
+            let row = Bridge { name: "br-int".into(), ports: [port].into(), ..Bridge::default() };
+            rows.bridges.insert(Uuid::from_u128(3), Arc::new(row));
+            rows
+        };
+        let moved = |rows: &Snapshot| moved_port(rows, "br-int", &[("gw", OfPort(2))]);
+        for as_before in [None, Some(-1), Some(2)] {
+            assert_eq!(moved(&rows(as_before)), None, "{as_before:?}");
+        }
+        assert_eq!(moved(&rows(Some(7))).unwrap(), "port gw has number 7 and not 2");
+        assert_eq!(moved(&Snapshot::default()).unwrap(), "port gw was deleted");
+    }
 
     #[test]
     fn the_gateway_has_the_first_host_address() {

@@ -26,7 +26,7 @@ use crate::options::Options;
 /// How often the report is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 /// Changes within this time go in one report.
-const GATHER: Duration = Duration::from_secs(2);
+const GATHER: Duration = Duration::from_secs(1);
 
 /// What of the network does not change while the agent runs.
 #[derive(Clone, Debug)]
@@ -79,6 +79,10 @@ impl InfoLoop {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ovsdb_connected = self.ovsdb.connected();
         loop {
+            // What changes from here on is in the next report at the latest.
+            self.interfaces.mark_unchanged();
+            ovsdb_connected.mark_unchanged();
+            let reachable = self.bridge.borrow().is_reachable();
             let info = self.report(Timestamp::now());
             match agent_info::upsert(&self.client, &info).await {
                 Ok(()) => self.api_up.store(true, Ordering::Relaxed),
@@ -89,7 +93,7 @@ impl InfoLoop {
                 () = tokio::time::sleep(HEARTBEAT) => continue,
                 _ = self.interfaces.changed() => {}
                 _ = ovsdb_connected.changed() => {}
-                _ = connection_changed(&mut self.bridge) => {}
+                _ = self.bridge.wait_for(|state| state.is_reachable() != reachable) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -104,7 +108,7 @@ impl InfoLoop {
             n_pods: self.interfaces.borrow().len(),
             ovs_version: self.ovsdb.rows().root().and_then(|(_, row)| row.ovs_version.clone()),
             ovsdb_up: *self.ovsdb.connected().borrow(),
-            openflow_up: bridge.connected,
+            openflow_up: bridge.is_reachable(),
             controller_up: self.api_up.load(Ordering::Relaxed),
             flow_table: tables(&bridge)
                 .map(|(table, count)| {
@@ -114,16 +118,6 @@ impl InfoLoop {
         };
         build(&self.options, &self.facts, &health, &self.certificate, now)
     }
-}
-
-async fn connection_changed(state: &mut watch::Receiver<Arc<BridgeState>>) {
-    let before = state.borrow_and_update().connected;
-    while state.changed().await.is_ok() {
-        if state.borrow_and_update().connected != before {
-            return;
-        }
-    }
-    std::future::pending().await
 }
 
 /// The report of that moment. Pure.

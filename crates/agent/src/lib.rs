@@ -7,6 +7,7 @@
 mod api_nodes;
 pub mod cleanup;
 pub mod cni;
+pub mod database;
 pub mod datapath;
 pub mod forwarding;
 pub mod gateway;
@@ -20,6 +21,7 @@ pub mod nodes;
 pub mod options;
 pub mod peers;
 mod run;
+pub mod upkeep;
 
 use anyhow::Context;
 

@@ -13,7 +13,7 @@ use host::netfilter::DropChains;
 use host::netlink::Rtnl;
 use host::offload;
 use host::sysctl::{Family, Sysctl};
-use host::uplink::{self, Uplink};
+use host::uplink::{self, Transport, Uplink};
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
 
 /// The userspace bridge that holds the uplink.
@@ -50,8 +50,9 @@ pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<
     rtnl.call(move |rtnl| take_over(rtnl, &uplink)).await?
 }
 
-/// From here the NIC's frames are the bridge's alone, and the node speaks through `br-phy`.
-fn take_over(rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
+/// From here the NIC's frames are the bridge's alone, and the node speaks through `br-phy`. Changes
+/// only what is not so yet.
+pub fn take_over(rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
     let nic = link::get_by_name(rtnl, uplink)?;
     let bridge = link::get_by_name(rtnl, BRIDGE)?;
     // Lost replies are asked for again soon: a restart of ovs-vswitchd costs little time then.
@@ -71,6 +72,11 @@ fn take_over(rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
     // node would answer solicitations at.
     quiet_ipv6(uplink);
     Ok(moved)
+}
+
+/// The facts of the bridge's own port.
+pub fn facts(rtnl: &Rtnl) -> Result<Uplink> {
+    Ok(uplink::find(rtnl, &Transport::Name(BRIDGE.to_owned()))?)
 }
 
 /// Undoes [`prepare`]: the NIC gets addresses and routes back, and the bridge goes.

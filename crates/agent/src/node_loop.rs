@@ -1,7 +1,7 @@
 //! Follows the list of nodes: flows, routes, neighbours and firewall sets for each peer.
 //!
-//! Takes the whole list each time and is run again every minute, so that whatever somebody changed
-//! in the kernel is put back.
+//! Takes the whole list each time and is run again every minute, when the switch was away, and when
+//! the kernel says that a link of ours changed: whatever somebody changed is put back.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use host::link::MacAddr;
+use host::monitor::{Monitor, Topics};
 use host::neighbour;
 use host::netlink::Rtnl;
 use host::nft::node::{Masquerade, NodeRules};
@@ -22,12 +23,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::forwarding;
-use crate::gateway::{Gateway, openflow_to_host};
+use crate::gateway::openflow_to_host;
 use crate::netdev;
 use crate::nodes::NodeList;
 use crate::peers::{Op, Peer, Peers};
+use crate::upkeep::Upkeep;
 
 const RESYNC: Duration = Duration::from_secs(60);
+/// Notifications of the kernel within this time are dealt with together.
+const GATHER: Duration = Duration::from_millis(100);
 /// Owner of what this loop sets on the bridge.
 pub const OWNER: Owner = Owner(Category::PodConnectivity.number());
 
@@ -41,10 +45,8 @@ pub struct NodeLoop {
     pub node: NodeConfig,
     /// The kernel of this node.
     pub rtnl: Rtnl,
-    /// The gateway.
-    pub gateway: Gateway,
-    /// The gateway's name.
-    pub gateway_name: String,
+    /// The node's links.
+    pub upkeep: Upkeep,
     /// UDP port of the tunnel.
     pub tunnel_port: Option<u16>,
     /// How Pods reach the outside.
@@ -89,12 +91,11 @@ impl NodeLoop {
         Ok(())
     }
 
-    /// Brings the kernel to what the peers in force need.
-    pub async fn resync(&self) {
+    /// Brings the kernel to what the node and the peers in force need.
+    pub async fn resync(&mut self) {
+        self.mend().await;
+        self.upkeep.forward().await;
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
-        if let Err(error) = self.sync_kernel(&peers).await {
-            tracing::error!("routes to other nodes: {error:#}");
-        }
         if let Err(error) = self.sync_firewall(&peers).await {
             tracing::error!("firewall: {error:#}");
         }
@@ -102,6 +103,17 @@ impl NodeLoop {
             && let Err(error) = self.teach_tunnel_neighbours(run_dir, &peers).await
         {
             tracing::warn!("tunnel neighbours: {error:#}");
+        }
+    }
+
+    /// Puts the node's links right, and the routes that hang on them.
+    async fn mend(&mut self) {
+        if let Err(error) = self.upkeep.mend().await {
+            tracing::error!("links of the node: {error:#}");
+        }
+        let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+        if let Err(error) = self.sync_kernel(&peers).await {
+            tracing::error!("routes to other nodes: {error:#}");
         }
     }
 
@@ -117,11 +129,24 @@ impl NodeLoop {
         let mut tick = tokio::time::interval(RESYNC);
         tick.tick().await;
         let mut state = self.bridge.state();
+        let mut n_connections = state.borrow().n_connections;
+        let topics = Topics::LINKS | Topics::ADDRESSES | Topics::ROUTES;
+        let monitor = Monitor::open_in(self.rtnl.netns(), topics).context("follow links")?;
+        let mut monitor = monitor.into_async().context("follow links")?;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 // A switch that was away has forgotten its tunnel neighbours.
-                () = reconnected(&mut state) => self.resync().await,
+                () = reconnected(&mut state, &mut n_connections) => self.resync().await,
+                changes = monitor.next() => {
+                    let changes = changes.context("follow links")?;
+                    if changes.iter().any(|change| self.upkeep.concerns(change)) {
+                        // What belongs together comes in several notifications, and our own
+                        // changes cause more.
+                        tokio::time::sleep(GATHER).await;
+                        self.mend().await;
+                    }
+                }
                 changed = nodes_rx.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -135,7 +160,7 @@ impl NodeLoop {
     }
 
     async fn sync_kernel(&self, peers: &[Peer]) -> Result<()> {
-        let (peers, index) = (peers.to_vec(), self.gateway.index);
+        let (peers, index) = (peers.to_vec(), self.upkeep.gateway_index);
         let virtual_mac = openflow_to_host(VIRTUAL_MAC);
         let changes = self
             .rtnl
@@ -151,7 +176,7 @@ impl NodeLoop {
         let local: Vec<IpNet> = self.node.pod_cidrs.clone();
         let all = local.iter().chain(peers.iter().flat_map(|peer| &peer.pod_cidrs));
         let rules = NodeRules {
-            gateway: self.gateway_name.clone(),
+            gateway: self.upkeep.gateway.name.clone(),
             cluster_pod_cidrs: all.copied().collect(),
             local_pod_cidrs: local,
             tunnel_port: self.tunnel_port,
@@ -190,17 +215,13 @@ impl NodeLoop {
     }
 }
 
-/// Waits until the connection to the switch was lost and is there again.
-async fn reconnected(state: &mut watch::Receiver<Arc<BridgeState>>) {
-    let mut was_away = !state.borrow_and_update().connected;
-    while state.changed().await.is_ok() {
-        let connected = state.borrow_and_update().connected;
-        if connected && was_away {
-            return;
-        }
-        was_away = !connected;
+/// Waits until there is a connection to the switch that is not the one known, and notes it.
+async fn reconnected(state: &mut watch::Receiver<Arc<BridgeState>>, known: &mut u64) {
+    let new = |state: &Arc<BridgeState>| state.connected && state.n_connections != *known;
+    match state.wait_for(new).await.map(|state| state.n_connections) {
+        Ok(n_connections) => *known = n_connections,
+        Err(_) => std::future::pending().await,
     }
-    std::future::pending().await
 }
 
 fn key(peer: &Peer) -> String {
@@ -214,5 +235,29 @@ fn as_node(peer: &Peer) -> PeerNode {
         gateway_ips: peer.gateways().collect(),
         node_ip: peer.transport,
         other_ips: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_switch_that_came_back_while_nobody_looked_is_noticed() {
+        let mk = |connected, n_connections| {
+            Arc::new(BridgeState { connected, n_connections, ..BridgeState::default() })
+        };
+        let (state_tx, mut state) = watch::channel(mk(true, 1));
+        let mut known = 1;
+        let within = Duration::from_millis(50);
+        let none = tokio::time::timeout(within, reconnected(&mut state, &mut known)).await;
+        assert!(none.is_err(), "the same connection");
+        state_tx.send_replace(mk(false, 1));
+        state_tx.send_replace(mk(true, 2));
+        reconnected(&mut state, &mut known).await;
+        assert_eq!(known, 2);
+        state_tx.send_replace(mk(false, 2));
+        let none = tokio::time::timeout(within, reconnected(&mut state, &mut known)).await;
+        assert!(none.is_err(), "not there again yet");
     }
 }

@@ -16,16 +16,18 @@ use host::netlink::Rtnl;
 use host::nft::node::Masquerade;
 use host::uplink::{self, Transport, Uplink};
 use kube_io::Client;
+use openflow::OfPort;
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
-use switch::bridge::{BarrierError, Bridge, BridgeConfig, Owner, SyncMode};
+use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
 use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cni::{self, Readiness};
+use crate::database::Database;
 use crate::datapath::{self, Datapath, Facts};
-use crate::gateway::{self, Gateway, LayoutFound};
+use crate::gateway::{self, Gateway, LayoutFound, TUNNEL};
 use crate::guards::Guards;
 use crate::info::{InfoLoop, NetworkFacts};
 use crate::mtu::{self, Encryption};
@@ -33,12 +35,11 @@ use crate::node_loop::{self, NodeLoop};
 use crate::nodes::{self, ClusterNode, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::peers::Peers;
+use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, metrics, netdev};
 
 /// Owner of the flows that belong to no feature.
 const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
-/// Key in the other_config of Open_vSwitch.
-const RESTORE_WAIT: &str = "flow-restore-wait";
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
 /// Features have this long to say what they want before the rest is removed.
 const SYNC_DEADLINE: Duration = Duration::from_secs(300);
@@ -84,6 +85,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     tasks.spawn(async move { server.run(cni_stop).await.context("CNI server") });
 
     let checks = Checks::new();
+    add_checks(&checks, &ovsdb, restored.clone());
     let registry = metrics::Registry::new(interfaces.clone());
     let health = serve_health(&options, &checks, &registry, &stop).await?;
 
@@ -94,7 +96,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     };
 
     let bridge = start_bridge(&options, &network).await;
-    add_checks(&checks, &ovsdb, &bridge, restored.clone());
+    check_switch(&checks, bridge.state());
     registry.follow(bridge.state());
     bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
     bridge.synced(FRAMEWORK);
@@ -106,7 +108,13 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     ready_tx.send_replace(Readiness::Ready(Arc::new(
         cni_node(&options, &ovsdb, &bridge, &network).await?,
     )));
-    tasks.spawn(settle(ovsdb.clone(), bridge.clone(), restored, options.clone(), stop.clone()));
+    let database = Database {
+        ovsdb: ovsdb.clone(),
+        bridge: bridge.clone(),
+        name: options.config.ovs_bridge.clone(),
+        ports: numbered_ports(&options, &network),
+    };
+    tasks.spawn(database.settle(restored, stop.clone()));
     tasks.spawn(node_loop.run(nodes_rx, stop.clone()));
     let follow = numbers.follow_numbers(ovsdb.subscribe(), options.config.ovs_bridge.clone());
     tasks.spawn(quietly(until(stop.clone(), follow)));
@@ -302,8 +310,8 @@ async fn bring_up(
         families,
         gateway: pipeline::Gateway {
             ofport: gateway.ofport,
-            mac: openflow::MacAddr(gateway.mac.0),
-            ips: gateway.addresses.iter().map(ipnet::IpNet::addr).collect(),
+            mac: openflow::MacAddr(gateway.link.mac.0),
+            ips: gateway.link.addresses.iter().map(ipnet::IpNet::addr).collect(),
         },
         tunnel: Some(Tunnel {
             ofport: tunnel,
@@ -313,11 +321,6 @@ async fn bring_up(
         pod_cidrs: own.pod_cidrs.clone(),
         node_ips,
     };
-    for family in [host::iptables_forward::Family::Ipv4, host::iptables_forward::Family::Ipv6] {
-        if let Err(error) = host::iptables_forward::allow(family, &config.host_gateway).await {
-            tracing::warn!("iptables FORWARD: {}", nodes::chain(&error));
-        }
-    }
     let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
     Ok(NodeNetwork { datapath, marked_uplink, uplink, transport, pod_mtu, gateway, node, layout })
 }
@@ -406,8 +409,15 @@ fn mk_node_loop(options: &Options, network: &NodeNetwork, bridge: &Bridge) -> Re
         bridge: bridge.clone(),
         node: network.node.clone(),
         rtnl: Rtnl::open().context("open netlink")?,
-        gateway: network.gateway.clone(),
-        gateway_name: options.config.host_gateway.clone(),
+        upkeep: Upkeep {
+            rtnl: Rtnl::open().context("open netlink")?,
+            gateway: network.gateway.link.clone(),
+            gateway_index: network.gateway.index,
+            uplink: network
+                .marked_uplink
+                .clone()
+                .map(|name| KeptUplink { name, bridge: network.uplink.clone() }),
+        },
         tunnel_port: options.config.effective_tunnel_port(),
         masquerade,
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
@@ -415,87 +425,30 @@ fn mk_node_loop(options: &Options, network: &NodeNetwork, bridge: &Bridge) -> Re
     })
 }
 
-/// Once what was there before is taken over, the rest of the switch may be cleaned; and once the
-/// flows are in, the layout is noted.
-async fn settle(
-    ovsdb: OvsdbSession,
-    bridge: Bridge,
-    mut restored: watch::Receiver<bool>,
-    options: Arc<Options>,
-    stop: CancellationToken,
-) -> Result<()> {
-    let settled = async {
-        if restored.wait_for(|restored| *restored).await.is_err() {
-            return Ok(());
-        }
-        bridge.synced(node_loop::OWNER);
-        match bridge.barrier().await {
-            Ok(()) => tracing::info!("flows are in"),
-            // What was refused is retried by the reconciler; all else is of this layout.
-            Err(error @ BarrierError::Refused(_)) => {
-                tracing::error!("flows are in, but for some: {}", nodes::chain(&error));
-            }
-            Err(error) => {
-                tracing::error!("first sync: {}", nodes::chain(&error));
-                return Ok(());
-            }
-        }
-        gateway::record_layout(&ovsdb, &options.config.ovs_bridge).await
-    };
-    tokio::select! {
-        () = stop.cancelled() => return Ok(()),
-        outcome = settled => outcome?,
-    }
-    tokio::select! {
-        () = stop.cancelled() => Ok(()),
-        outcome = follow_database(&ovsdb, &bridge, &options.config.ovs_bridge) => outcome,
-    }
+/// The ports whose numbers are in the flows of the node.
+fn numbered_ports(options: &Options, network: &NodeNetwork) -> Vec<(String, OfPort)> {
+    let tunnel = network.node.tunnel.iter().map(|tunnel| (TUNNEL.to_owned(), tunnel.ofport));
+    let gateway = (options.config.host_gateway.clone(), network.gateway.ofport);
+    tunnel.chain([gateway]).collect()
 }
 
-/// Looks at what others do to the database.
-///
-/// On the kernel's datapath whoever starts Open vSwitch has it keep the old datapath flows until
-/// the new ones are in (`flow-restore-wait`): that wait is ended each time they are. A bridge that
-/// somebody deleted is made anew by starting again, for everything on the node hangs on it.
-async fn follow_database(ovsdb: &OvsdbSession, bridge: &Bridge, name: &str) -> Result<()> {
-    let mut rows_rx = ovsdb.subscribe();
-    loop {
-        let rows = rows_rx.borrow_and_update().clone();
-        if let Some((_, root)) = rows.root() {
-            if rows.bridge(name).is_none() {
-                bail!("bridge {name} was deleted: the agent starts again to make it anew");
-            }
-            // Flows that the switch refused must not keep it from forwarding.
-            let waits = root.other_config.contains_key(RESTORE_WAIT);
-            if waits && !matches!(bridge.barrier().await, Err(BarrierError::Closed)) {
-                match ovsdb.remove_other_config(&[RESTORE_WAIT]).await {
-                    Ok(()) => tracing::info!("the switch forwards by the new flows"),
-                    Err(error) => tracing::error!("end {RESTORE_WAIT}: {}", nodes::chain(&error)),
-                }
-            }
-        }
-        if rows_rx.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-    }
-}
-
-fn add_checks(
-    checks: &Checks,
-    ovsdb: &OvsdbSession,
-    bridge: &Bridge,
-    restored: watch::Receiver<bool>,
-) {
+/// What has to hold before work may come here; from the start, when nothing of it does.
+fn add_checks(checks: &Checks, ovsdb: &OvsdbSession, restored: watch::Receiver<bool>) {
     let connected = ovsdb.connected();
     checks.add_ready("ovsdb", move || {
         if *connected.borrow() { Ok(()) } else { Err("no connection to ovsdb-server".into()) }
     });
-    let state = bridge.state();
-    checks.add_ready("openflow", move || {
-        if state.borrow().connected { Ok(()) } else { Err("no OpenFlow connection".into()) }
-    });
+    checks.add_ready("openflow", || Err("the bridge is not set up yet".into()));
     checks.add_ready("pods", move || {
         if *restored.borrow() { Ok(()) } else { Err("Pods are being taken over".into()) }
+    });
+}
+
+fn check_switch(checks: &Checks, state: watch::Receiver<Arc<BridgeState>>) {
+    checks.add_ready("openflow", move || match &**state.borrow() {
+        state if state.is_reachable() => Ok(()),
+        state if state.connected => Err("ovs-vswitchd does not answer".into()),
+        _ => Err("no OpenFlow connection".into()),
     });
 }
 

@@ -1,0 +1,111 @@
+//! Follows the database once the agent is up: ends waits, and notices what was taken away.
+
+use anyhow::{Result, bail};
+use openflow::OfPort;
+use switch::bridge::{BarrierError, Bridge};
+use switch::ovsdb_session::OvsdbSession;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{gateway, node_loop, nodes};
+
+/// Key in the other_config of Open_vSwitch.
+const RESTORE_WAIT: &str = "flow-restore-wait";
+
+/// The bridge, and the database that it is written in.
+pub struct Database {
+    /// The database.
+    pub ovsdb: OvsdbSession,
+    /// The bridge's flows.
+    pub bridge: Bridge,
+    /// The bridge's name.
+    pub name: String,
+    /// Ports whose numbers are in the flows of the node.
+    pub ports: Vec<(String, OfPort)>,
+}
+
+impl Database {
+    /// Once what was there before is taken over, the rest of the switch may be cleaned; and once
+    /// the flows are in, the layout is noted. From then on the database is followed.
+    ///
+    /// # Errors
+    /// When the agent has to start again.
+    pub async fn settle(
+        self,
+        restored: watch::Receiver<bool>,
+        stop: CancellationToken,
+    ) -> Result<()> {
+        let work = async {
+            if self.first_sync(restored).await? {
+                self.follow().await?;
+            }
+            // Nothing to do any more, which is no reason to end.
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            outcome = work => outcome,
+        }
+    }
+
+    /// False when there is nothing to follow.
+    async fn first_sync(&self, mut restored: watch::Receiver<bool>) -> Result<bool> {
+        if restored.wait_for(|restored| *restored).await.is_err() {
+            return Ok(false);
+        }
+        self.bridge.synced(node_loop::OWNER);
+        match self.bridge.barrier().await {
+            Ok(()) => tracing::info!("flows are in"),
+            // What was refused is retried by the reconciler; all else is of this layout.
+            Err(error @ BarrierError::Refused(_)) => {
+                tracing::error!("flows are in, but for some: {}", nodes::chain(&error));
+            }
+            Err(error) => {
+                tracing::error!("first sync: {}", nodes::chain(&error));
+                return Ok(false);
+            }
+        }
+        gateway::record_layout(&self.ovsdb, &self.name).await?;
+        Ok(true)
+    }
+
+    /// Looks at what others do to the database.
+    ///
+    /// On the kernel's datapath whoever starts Open vSwitch has it keep the old datapath flows until
+    /// the new ones are in (`flow-restore-wait`): that wait is ended each time they are. A bridge
+    /// that somebody deleted, or a port of the node itself that is gone or has another number, is
+    /// made anew by starting again, for everything on the node hangs on it.
+    async fn follow(&self) -> Result<()> {
+        let name = &self.name;
+        let ports: Vec<_> = self.ports.iter().map(|(name, port)| (name.as_str(), *port)).collect();
+        let mut rows_rx = self.ovsdb.subscribe();
+        loop {
+            let rows = rows_rx.borrow_and_update().clone();
+            if let Some((_, root)) = rows.root() {
+                if rows.bridge(name).is_none() {
+                    bail!("bridge {name} was deleted: the agent starts again to make it anew");
+                }
+                if let Some(moved) = gateway::moved_port(&rows, name, &ports) {
+                    bail!("{moved}: the agent starts again to make it anew");
+                }
+                if root.other_config.contains_key(RESTORE_WAIT) {
+                    self.end_wait().await;
+                }
+            }
+            if rows_rx.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Flows that the switch refused must not keep it from forwarding.
+    async fn end_wait(&self) {
+        if matches!(self.bridge.barrier().await, Err(BarrierError::Closed)) {
+            return;
+        }
+        match self.ovsdb.remove_other_config(&[RESTORE_WAIT]).await {
+            Ok(()) => tracing::info!("the switch forwards by the new flows"),
+            Err(error) => tracing::error!("end {RESTORE_WAIT}: {}", nodes::chain(&error)),
+        }
+    }
+}
