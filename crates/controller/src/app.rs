@@ -5,22 +5,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use addresses::PoolError;
-use antrea_runtime::{
-    CancellationToken, Checks, HealthConfig, HealthError, HealthServer, Metrics, VERSION,
-};
-use kube_io::lease::{ApiStore, Elector, Leadership, Lease};
+use antrea_runtime::{CancellationToken, Checks, HealthConfig, HealthError, HealthServer, VERSION};
+use kube_io::lease::{ApiStore, Elector, Lease};
 use kube_io::{Client, ConnectError};
 
+use crate::lead::lead;
 use crate::leader::{Leader, LeaderSetup};
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 
 /// Name of the Lease that the leader holds.
 const LEASE: &str = "antrea-controller";
 /// A replica that has not heard from the API server for so long is not ready.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
-
-/// Time before work that failed by a fault of ours is begun anew.
-const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Why the controller could not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +44,8 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
         Client::new(settings.config.kubeconfig.as_deref(), &settings.client_options()).await?;
     let checks = Checks::new();
     checks.add_live("ping", || Ok(()));
-    let health = serve(&settings, &checks, &shutdown).await?;
+    let metrics = Metrics::new();
+    let health = serve(&settings, &checks, &metrics, &shutdown).await?;
     let namespace = settings.environment.pod_namespace.as_str();
     let elector = Elector::start(
         ApiStore::new(&client, namespace, LEASE),
@@ -66,49 +64,7 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     });
     tracing::info!(server = client.server(), api = %health.local_addr(), "antrea-controller runs");
 
-    let mut leadership = elector.leadership();
-    let mut leading: Option<(u32, Leader)> = None;
-    loop {
-        let now = leadership.borrow_and_update().clone();
-        let term = match now {
-            Leadership::Leader { term } => Some(term),
-            Leadership::Follower { .. } => None,
-        };
-        // A new term after one that ended unnoticed starts from a list of its own.
-        if term != leading.as_ref().map(|(term, _)| *term) {
-            if let Some((_, leader)) = leading.take() {
-                leader.stop().await;
-            }
-            leading = term.map(|term| (term, Leader::start(&client, &setup)));
-        }
-        let failed = async {
-            match &mut leading {
-                Some((_, leader)) => leader.failed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = failed => {
-                // Its state is gone with it; a new one starts from the cluster, not at once again.
-                tokio::select! {
-                    () = shutdown.cancelled() => break,
-                    () = tokio::time::sleep(RESTART_DELAY) => {}
-                }
-                if let Some((_, leader)) = leading.take() {
-                    leader.stop().await;
-                }
-            }
-            changed = leadership.changed() => {
-                if changed.is_err() {
-                    break;
-                }
-            }
-        }
-    }
-    if let Some((_, leader)) = leading.take() {
-        leader.stop().await;
-    }
+    lead(elector.leadership(), &shutdown, || Leader::start(&client, &setup, &metrics)).await;
     elector.release().await;
     tracing::info!("antrea-controller ended");
     Ok(())
@@ -117,10 +73,11 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
 async fn serve(
     settings: &Settings,
     checks: &Checks,
+    metrics: &Metrics,
     shutdown: &CancellationToken,
 ) -> Result<HealthServer, HealthError> {
-    let metrics = settings.config.enable_prometheus_metrics.then(|| Metrics {
-        registry: prometheus::Registry::new(),
+    let metrics = settings.config.enable_prometheus_metrics.then(|| antrea_runtime::Metrics {
+        registry: metrics.prometheus(),
         token: token(&settings.run_dir),
     });
     let service = format!("antrea.{}.svc", settings.environment.pod_namespace);

@@ -10,6 +10,8 @@ use ipnet::IpNet;
 use kube_io::Client;
 use tokio::task::JoinSet;
 
+use crate::lead::Work;
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use node_jobs::Reporter;
 use nodes::Nodes;
@@ -41,21 +43,25 @@ impl LeaderSetup {
 pub(crate) struct Leader {
     stop: CancellationToken,
     tasks: JoinSet<()>,
+    metrics: Metrics,
 }
 
 impl Leader {
-    pub(crate) fn start(client: &Client, setup: &LeaderSetup) -> Self {
+    pub(crate) fn start(client: &Client, setup: &LeaderSetup, metrics: &Metrics) -> Self {
+        metrics.term_began();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let nodes = Nodes::new(setup.ipam.clone());
         let reporter = Reporter { instance: setup.identity.instance().to_owned() };
-        tasks.spawn(node_jobs::run(client.clone(), nodes, reporter, stop.clone()));
+        let jobs = node_jobs::run(client.clone(), nodes, reporter, metrics.clone(), stop.clone());
+        tasks.spawn(jobs);
         tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
-        Self { stop, tasks }
+        Self { stop, tasks, metrics: metrics.clone() }
     }
+}
 
-    /// Waits until a part of the work ends by itself, which only a fault of ours makes it do.
-    pub(crate) async fn failed(&mut self) {
+impl Work for Leader {
+    async fn failed(&mut self) {
         match self.tasks.join_next().await {
             Some(Err(error)) => tracing::error!(%error, "leader task failed"),
             Some(Ok(())) => tracing::error!("leader task ended"),
@@ -63,13 +69,13 @@ impl Leader {
         }
     }
 
-    /// Ends the work; when this returns nothing is written any more.
-    pub(crate) async fn stop(mut self) {
+    async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(%error, "leader task failed");
             }
         }
+        self.metrics.term_ended();
     }
 }

@@ -5,7 +5,9 @@
 //! Not here: how Pod CIDRs are chosen (`addresses`), talking to the API server (`kube_io`).
 
 mod app;
+mod lead;
 mod leader;
+mod metrics;
 mod settings;
 
 pub use app::{RunError, run};

@@ -14,6 +14,7 @@ use kube_io::nodes::{self, NodeView};
 use kube_io::{ApiError, Client, WatchEvent, agent_info};
 
 use super::nodes::{Event, Job, Nodes};
+use crate::metrics::{Metrics, Write};
 
 /// Calls under way at the same time; a cluster that starts wants thousands.
 const PARALLEL: usize = 16;
@@ -32,6 +33,7 @@ pub(super) async fn run(
     client: Client,
     mut state: Nodes,
     reporter: Reporter,
+    metrics: Metrics,
     stop: CancellationToken,
 ) {
     let mut watch = nodes::watch(&client);
@@ -47,7 +49,8 @@ pub(super) async fn run(
                     Some(Event::Due(timer))
                 }));
             } else {
-                running.push(Box::pin(perform(client.clone(), reporter.clone(), job)));
+                let (client, reporter) = (client.clone(), reporter.clone());
+                running.push(Box::pin(perform(client, reporter, metrics.clone(), job)));
             }
         }
         let event = tokio::select! {
@@ -67,21 +70,27 @@ pub(super) async fn run(
         };
         let was_synced = state.is_synced();
         queue.extend(state.step(event));
+        metrics.nodes(state.n_known(), state.ipam());
         if state.is_synced() && !was_synced {
             tracing::info!("all Nodes are known");
         }
     }
 }
 
-async fn perform(client: Client, reporter: Reporter, job: Job) -> Option<Event> {
+async fn perform(client: Client, reporter: Reporter, metrics: Metrics, job: Job) -> Option<Event> {
     match job {
         Job::WriteCidrs { node, cidrs } => {
             match nodes::patch_pod_cidrs(&client, &node, &cidrs).await {
                 Ok(node) => {
+                    metrics.wrote(Write::Done);
                     tracing::info!(node = node.name, cidrs = ?node.pod_cidrs, "gave Pod CIDRs");
                     Some(Event::Seen(node))
                 }
-                Err(error) => Some(write_failed(node, &error)),
+                Err(error) => {
+                    let conflict = error.is_conflict();
+                    metrics.wrote(if conflict { Write::Conflict } else { Write::Failed });
+                    Some(write_failed(node, &error))
+                }
             }
         }
         Job::Read(name) => match nodes::get(&client, &name).await {

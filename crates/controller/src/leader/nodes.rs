@@ -123,6 +123,16 @@ impl Nodes {
         self.synced
     }
 
+    /// How many Nodes are known.
+    pub(super) fn n_known(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The allocator, if this program is the one that gives Pod CIDRs.
+    pub(super) fn ipam(&self) -> Option<&NodeIpam> {
+        self.ipam.as_ref()
+    }
+
     fn see(&mut self, node: NodeView) -> Vec<Job> {
         // An answer to an own call may be older than what the watch showed meanwhile.
         let newest = match self.known.get(&node.name) {
