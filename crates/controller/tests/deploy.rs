@@ -90,3 +90,110 @@ fn volumes_and_mounts_agree() {
         }
     }
 }
+
+/// The Pod that a manifest runs.
+fn pod_spec(file: &str) -> Value {
+    let all = objects(file);
+    let found = all.iter().find(|one| one["spec"]["template"].is_object()).unwrap();
+    found["spec"]["template"]["spec"].clone()
+}
+
+/// Where a path of the container is: its volume, and its path on the Node if that is where it is.
+#[track_caller]
+fn behind(pod: &Value, container: &Value, path: &Path) -> (Value, Option<PathBuf>) {
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let at = |mount: &Value| PathBuf::from(mount["mountPath"].as_str().unwrap());
+    let mount = mounts
+        .iter()
+        .filter(|mount| path.starts_with(at(mount)))
+        .max_by_key(|mount| at(mount).components().count())
+        .unwrap_or_else(|| panic!("{} is not on a volume", path.display()));
+    let volumes = pod["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+    let on_node = volume["hostPath"]["path"]
+        .as_str()
+        .map(|node_path| Path::new(node_path).join(path.strip_prefix(at(mount)).unwrap()));
+    (mount.clone(), on_node)
+}
+
+/// The value of a flag in the container's arguments.
+fn flag(container: &Value, name: &str) -> PathBuf {
+    let args = container["args"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let start = format!("--{name}=");
+    args.filter_map(|arg| arg.strip_prefix(&start)).next().unwrap().into()
+}
+
+#[test]
+fn the_agent_finds_each_of_its_paths_on_the_node() {
+    let pod = pod_spec("agent.yaml");
+    let agent = &pod["containers"][0];
+    let config = AgentConfig::default();
+    let conflist = Path::new("/etc/cni/net.d/10-antrea.conflist");
+    let prefix = Path::new(&config.host_proc_path_prefix);
+    let same = |path: &str| (PathBuf::from(path), PathBuf::from(path));
+    for (path, want) in [
+        // Where antrea-cni on the Node looks for the agent.
+        (config.cni_socket.clone(), PathBuf::from("/var/run/antrea/cni.sock")),
+        (config.ovs_run_dir.join("db.sock"), "/var/run/antrea/openvswitch/db.sock".into()),
+        (flag(agent, "log_dir"), "/var/log/antrea".into()),
+        same("/var/lib/antrea"),
+        same("/var/run/antrea/apiserver"),
+        same(conflist.to_str().unwrap()),
+        same("/run/xtables.lock"),
+        ("/var/lib/cni/networks".into(), "/var/run/antrea/cni/networks".into()),
+        (prefix.join("proc/1/ns/net"), "/proc/1/ns/net".into()),
+        (prefix.join("var/run/netns/x"), "/var/run/netns/x".into()),
+    ] {
+        let (_, on_node) = behind(&pod, agent, &path);
+        assert_eq!(on_node, Some(want), "{}", path.display());
+    }
+    let (mount, _) = behind(&pod, agent, &flag(agent, "config"));
+    assert_eq!(mount["name"], "antrea-config");
+    // What the first container installs is where kubelet looks.
+    let install = &pod["initContainers"][0];
+    for (path, want) in [
+        ("/host/etc/cni/net.d/10-antrea.conflist", conflist),
+        ("/host/opt/cni/bin/antrea", Path::new("/opt/cni/bin/antrea")),
+    ] {
+        let script = install["command"].to_string();
+        assert!(script.contains(path), "{script}");
+        assert_eq!(behind(&pod, install, Path::new(path)).1.as_deref(), Some(want));
+    }
+}
+
+#[test]
+fn a_reboot_keeps_the_database_and_empties_the_run_folder() {
+    let pod = pod_spec("ovs.yaml");
+    let ovs = &pod["containers"][0];
+    let script = objects("ovs.yaml").remove(0)["data"]["start-ovs.sh"].as_str().unwrap().to_owned();
+    let default_of = |variable: &str| {
+        let (_, rest) = script.split_once(&format!("${{{variable}:-")).unwrap();
+        PathBuf::from(rest.split_once('}').unwrap().0)
+    };
+    assert!(
+        script.contains("db=$lib/conf.db") && script.contains("--remote=\"punix:$run/db.sock\"")
+    );
+    let (_, database) = behind(&pod, ovs, &default_of("OVS_DBDIR").join("conf.db"));
+    let database = database.unwrap();
+    assert!(database.starts_with("/var/lib"), "{}", database.display());
+    // A cleanup of the agent removes this.
+    assert!(!database.starts_with("/var/lib/antrea"), "{}", database.display());
+    // Agents look for the sockets in the same folder of the Node.
+    let (_, sockets) = behind(&pod, ovs, &default_of("OVS_RUNDIR"));
+    let agents = pod_spec("agent.yaml");
+    let run_dir = AgentConfig::default().ovs_run_dir;
+    assert_eq!(sockets, behind(&agents, &agents["containers"][0], &run_dir).1);
+    assert!(sockets.unwrap().starts_with("/var/run"));
+}
+
+#[test]
+fn the_controller_writes_only_to_volumes() {
+    let pod = pod_spec("controller.yaml");
+    let controller = &pod["containers"][0];
+    assert_eq!(controller["securityContext"]["readOnlyRootFilesystem"], true);
+    for path in [flag(controller, "log_dir"), "/var/run/antrea/apiserver".into()] {
+        let (mount, _) = behind(&pod, controller, &path);
+        assert_ne!(mount["readOnly"], true, "{}", path.display());
+    }
+    behind(&pod, controller, &flag(controller, "config"));
+}
