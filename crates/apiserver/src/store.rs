@@ -5,6 +5,8 @@
 //! written (`rest`), how it is sent (`watch`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -13,6 +15,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::meta;
+
+mod journal;
+
+use journal::Journal;
 
 /// An object as it was written, with its encodings kept.
 #[derive(Clone, Debug)]
@@ -133,6 +139,7 @@ impl Collection {
 struct State {
     revision: u64,
     collections: HashMap<String, Collection>,
+    journal: Option<Journal>,
 }
 
 impl State {
@@ -173,10 +180,30 @@ impl Store {
     /// versions that are never reached.
     pub fn starting_at(window: usize, revision: u64) -> Self {
         Self {
-            state: Mutex::new(State { revision, collections: HashMap::new() }),
+            state: Mutex::new(State { revision, collections: HashMap::new(), journal: None }),
             window: window.max(1),
             any: watch::Sender::new(revision),
         }
+    }
+
+    /// A store that begins with what the file holds and adds every write to it. Its first version
+    /// must be above all that were given out before, as its watch window begins empty.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn open(window: usize, revision: u64, path: &Path) -> io::Result<Self> {
+        let (journal, objects) = Journal::open(path)?;
+        let store = Self::starting_at(window, revision);
+        {
+            let mut state = store.lock();
+            for ((collection, key), object) in objects {
+                let collection = state.collection(&collection);
+                collection.objects.insert(key, Stored::new(object));
+                collection.complete_after = revision;
+            }
+            state.journal = Some(journal);
+        }
+        Ok(store)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,7 +215,12 @@ impl Store {
     pub fn write<T>(&self, work: impl FnOnce(&mut Tx<'_>) -> T) -> T {
         let mut state = self.lock();
         let before = state.revision;
-        let result = work(&mut Tx { state: &mut state, window: self.window });
+        let mut tx = Tx { state: &mut state, window: self.window, writes: Vec::new() };
+        let result = work(&mut tx);
+        let writes = tx.writes;
+        if let Some(journal) = &mut state.journal {
+            journal.add(&writes);
+        }
         if state.revision != before {
             self.any.send_replace(state.revision);
         }
@@ -310,6 +342,8 @@ fn with_prefix<'a>(
 pub struct Tx<'a> {
     state: &'a mut State,
     window: usize,
+    /// For the journal, where there is one.
+    writes: Vec<(String, String, Option<Stored>)>,
 }
 
 impl Tx<'_> {
@@ -377,6 +411,10 @@ impl Tx<'_> {
     }
 
     fn record(&mut self, collection: &str, change: Change) {
+        if self.state.journal.is_some() {
+            let object = (change.kind != ChangeKind::Deleted).then(|| change.object.clone());
+            self.writes.push((collection.to_owned(), change.key.clone(), object));
+        }
         let version = change.version;
         let window = self.window;
         let collection = self.state.collection(collection);
@@ -427,6 +465,31 @@ mod tests {
         let kinds: Vec<_> = changes.iter().map(|change| change.kind).collect();
         assert_eq!(kinds, [ChangeKind::Modified, ChangeKind::Deleted]);
         assert!(store.changes_after("c", "", versions[0], 10).is_err());
+    }
+
+    #[test]
+    fn objects_survive_a_restart_and_a_line_cut_off() {
+        use std::io::Write;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Store::open(9, 100, &path).unwrap();
+        store.write(|tx| {
+            tx.put("c", "a", mk_object("a", 1));
+            tx.put("c", "b", mk_object("b", 1));
+            tx.put("c", "a", mk_object("a", 2));
+            tx.remove("c", "b");
+        });
+        drop(store);
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(br#"["c","d",{"kin"#).unwrap();
+        for start in [1000, 2000] {
+            let store = Store::open(9, start, &path).unwrap();
+            let (_, all) = store.list("c", "");
+            let seen: Vec<_> = all.iter().map(|o| (o.version(), o.value()["x"].clone())).collect();
+            assert_eq!(seen, [(103, json!(2))]);
+            let old = store.changes_after("c", "", 103, 10).unwrap_err();
+            assert_eq!(old, VersionError::TooOld { oldest: start }, "clients list again");
+        }
     }
 
     #[test]

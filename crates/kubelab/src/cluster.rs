@@ -11,10 +11,10 @@ use apiserver::names::{GroupResource, split_api_version};
 use apiserver::objects::{Admission, Writer};
 use apiserver::query::{FieldValidation, WriteOptions};
 use apiserver::rbac::Rbac;
-use apiserver::resource::{Part, Registry, Resource, Scope};
+use apiserver::resource::{Gone, Part, Registry, Resource, Scope};
 use apiserver::server::Handler;
 use apiserver::status::ApiError;
-use apiserver::store::{Store, Tx};
+use apiserver::store::{Store, Tx, key};
 use apiserver::token::TokenKey;
 use apiserver::user::{MASTERS, User};
 use ipnet::IpNet;
@@ -29,6 +29,7 @@ use crate::{bootstrap, kubelet, loops, pod_parts, reviews};
 /// What a cluster is made from.
 pub(crate) struct Setup {
     pub(crate) token_key: TokenKey,
+    pub(crate) journal: PathBuf,
     pub(crate) ca_pem: String,
     pub(crate) kubelet_dir: Option<PathBuf>,
     pub(crate) kubelet_advice: String,
@@ -63,7 +64,9 @@ fn first_revision() -> u64 {
 
 impl Cluster {
     pub(crate) fn new(setup: Setup) -> Result<Arc<Self>, ServerError> {
-        let store = Arc::new(Store::starting_at(setup.watch_window, first_revision()));
+        let store = Store::open(setup.watch_window, first_revision(), &setup.journal)
+            .map_err(ServerError::DataDir)?;
+        let store = Arc::new(store);
         let registry = Arc::new(Registry::default());
         let rbac = Arc::new(Rbac::new(Arc::clone(&store)));
         let accounts = Arc::new(Accounts::new(Arc::clone(&store), setup.token_key));
@@ -92,8 +95,21 @@ impl Cluster {
             stopping: setup.stopping,
         });
         let cluster = Arc::new(Self { api, accounts, ca_pem: setup.ca_pem });
+        cluster.serve_known_crds();
         bootstrap::run(&cluster, &setup.service_cidrs, setup.endpoint)?;
         Ok(cluster)
+    }
+
+    /// Custom kinds of an earlier process are served again.
+    fn serve_known_crds(&self) {
+        let found =
+            self.api.registry.by_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let Some(resource) = found else { return };
+        self.api.store.write(|tx| {
+            for definition in tx.list(&resource.collection(), "") {
+                resource.strategy.written(tx, definition.value(), Gone::No);
+            }
+        });
     }
 
     pub(crate) fn handler(&self) -> Arc<dyn Handler> {
@@ -146,19 +162,17 @@ impl Cluster {
         };
         let user = system_user();
         let writer = self.writer(&user);
-        match writer.create(&resource, &namespace, object.clone()) {
-            Err(error) if error.reason == "AlreadyExists" => {
-                let name = meta::name(&object).to_owned();
-                writer.update(&resource, &namespace, &name, Part::Main, |old| {
-                    let mut object = object;
-                    let version = old["metadata"]["resourceVersion"].clone();
-                    meta::set(&mut object, "resourceVersion", version);
-                    Ok(object)
-                })?;
-            }
-            created => {
-                created?;
-            }
+        let name = meta::name(&object).to_owned();
+        // A look first: a create may be refused for what the same object holds already.
+        if self.api.store.get(&resource.collection(), &key(&namespace, &name)).is_none() {
+            writer.create(&resource, &namespace, object)?;
+        } else {
+            writer.update(&resource, &namespace, &name, Part::Main, |old| {
+                let mut object = object;
+                let version = old["metadata"]["resourceVersion"].clone();
+                meta::set(&mut object, "resourceVersion", version);
+                Ok(object)
+            })?;
         }
         Ok(())
     }

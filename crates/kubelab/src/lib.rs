@@ -1,9 +1,10 @@
-//! An in-memory Kubernetes API server, and the control loops a lab needs.
+//! A small Kubernetes API server, and the control loops a lab needs.
 //!
 //! Serves what a CNI and its tests meet of Kubernetes: namespaces, Nodes, Pods, Services,
 //! ServiceAccounts with tokens, RBAC, Leases, CRDs, `exec` and `logs`. What it does not know it
-//! refuses. It is a lab's server: objects live in memory and end with the process; only the
-//! certificate authority and the keys are kept, so that kubeconfigs stay valid.
+//! refuses. It is a lab's server: objects live in memory, with a file from which the next process
+//! has them again; the certificate authority and the keys are kept too, so that kubeconfigs stay
+//! valid.
 //!
 //! Not here: how requests are read and answered (`apiserver`), running Pods (`lab`).
 

@@ -20,7 +20,7 @@ use crate::cluster::Cluster;
 pub struct Options {
     /// Bound sockets to serve on; each may belong to another network namespace.
     pub listeners: Vec<TcpListener>,
-    /// Where the certificate authority and the token key are kept across restarts.
+    /// Where the certificate authority, the token key and all objects are kept across restarts.
     pub data_dir: PathBuf,
     /// Directory with `<node>/kubelet.sock`, the kubelets that run `exec` and `logs`.
     pub kubelet_dir: Option<PathBuf>,
@@ -119,6 +119,7 @@ impl Server {
         let stopping = CancellationToken::new();
         let cluster = Cluster::new(crate::cluster::Setup {
             token_key,
+            journal: options.data_dir.join("objects.jsonl"),
             ca_pem: authority.cert_pem().to_owned(),
             kubelet_dir: options.kubelet_dir,
             kubelet_advice: options.kubelet_advice,
