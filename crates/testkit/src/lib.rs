@@ -1,5 +1,7 @@
-//! Builders and fixtures for tests: private namespaces, a real Open vSwitch.
+//! Builders and fixtures for tests: private namespaces, a real Open vSwitch, damaged input for
+//! decoders.
 
+pub mod fuzz;
 pub mod netns;
 pub mod ovs;
 pub mod wait;
