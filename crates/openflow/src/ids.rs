@@ -76,11 +76,20 @@ pub struct MeterId(pub u32);
 impl MeterId {
     /// All meters, in deletions and dumps.
     pub const ALL: Self = Self(0xffff_ffff);
+    /// What limits all packets to controllers.
+    pub const CONTROLLER: Self = Self(0xffff_fffe);
+    /// What limits packets that the switch handles in its slow path.
+    pub const SLOW_PATH: Self = Self(0xffff_fffd);
 }
 
 impl fmt::Display for MeterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match *self {
+            Self::ALL => f.write_str("all"),
+            Self::CONTROLLER => f.write_str("controller"),
+            Self::SLOW_PATH => f.write_str("slowpath"),
+            Self(number) => number.fmt(f),
+        }
     }
 }
 

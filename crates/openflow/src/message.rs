@@ -12,12 +12,15 @@ mod group_mod;
 mod multipart;
 mod packet;
 mod port;
+mod statistics;
 
 use bytes::Bytes;
 
 pub use asynchronous::AsyncConfig;
 pub use bundle::{BundleAdd, BundleControl, BundleControlType, BundleFlags, BundleId};
-pub use control::{ControllerRole, Features, Hello, PacketInFormat, Role, SwitchConfig};
+pub use control::{
+    ControllerRole, Features, Hello, PacketInFormat, Role, RoleReason, RoleStatus, SwitchConfig,
+};
 pub use error::{ErrorCode, ErrorMessage};
 pub use flow_mod::{FlowCounters, FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason};
 pub use group_mod::{GroupMod, MeterMod};
@@ -26,7 +29,11 @@ pub use multipart::{
     UndecodedFlow,
 };
 pub use packet::{PacketIn, PacketOut};
-pub use port::{PortConfig, PortDesc, PortReason, PortState, PortStatus};
+pub use port::{PortConfig, PortDesc, PortMod, PortReason, PortState, PortStatus};
+pub use statistics::{
+    EthernetStats, GroupCapabilities, GroupFeatures, GroupStats, MeterFeatures, MeterStats,
+    PacketCount, PortStats, TableFeatures, TableProperty, TableStats,
+};
 
 pub use crate::action::PacketInReason;
 pub use crate::ids::Xid;
@@ -73,10 +80,18 @@ pub enum Message {
     Resume(PacketIn),
     /// A port changed.
     PortStatus(PortStatus),
+    /// Configures a port.
+    PortMod(PortMod),
     /// Asks for a role.
     RoleRequest(ControllerRole),
     /// The role given.
     RoleReply(ControllerRole),
+    /// The switch changed the role of this connection.
+    RoleStatus(RoleStatus),
+    /// Which asynchronous messages does this connection get?
+    GetAsyncRequest,
+    /// Which asynchronous messages this connection gets.
+    GetAsyncReply(AsyncConfig),
     /// Which asynchronous messages this connection wants.
     SetAsync(AsyncConfig),
     /// Opens, closes, commits or discards a bundle; or the answer to it.

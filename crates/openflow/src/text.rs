@@ -5,15 +5,18 @@
 //! people write for `add-flow`: other orders, hexadecimal or decimal numbers, longer names.
 //!
 //! [`Flow`](crate::Flow), [`Match`](crate::Match), [`Action`](crate::Action),
-//! [`Subfield`](crate::Subfield), [`Group`](crate::Group) and [`Meter`](crate::Meter) have
-//! `Display`; flows, matches, subfields, groups and action lists can be read.
+//! [`Subfield`](crate::Subfield), [`Group`](crate::Group), [`Meter`](crate::Meter) and changes of
+//! the latter two have `Display` and can be read; action lists by [`parse_actions`] and
+//! [`ActionList`].
 
 mod format_action;
 mod format_flow;
+mod format_group;
 mod format_match;
 mod lexer;
 mod parse_action;
 mod parse_flow;
+mod parse_group;
 mod parse_match;
 mod value;
 

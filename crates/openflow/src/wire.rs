@@ -21,6 +21,7 @@ pub(crate) mod oxs;
 pub(crate) mod packet;
 pub(crate) mod port;
 pub(crate) mod reader;
+pub(crate) mod statistics;
 pub(crate) mod writer;
 
 /// Nicira's experimenter number.

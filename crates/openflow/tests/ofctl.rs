@@ -1,6 +1,9 @@
 //! What this crate writes and reads, judged by the installed `ovs-ofctl`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "common/messages.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test takes the messages it needs")]
+mod messages;
 #[path = "common/vectors.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test takes the vectors it needs")]
 mod vectors;
@@ -125,10 +128,36 @@ fn groups_are_printed_as_ovs_ofctl_prints_them() {
         let body = MultipartBody::Groups(vec![group.clone()]);
         let reply = Message::MultipartReply(MultipartReply { more: false, body });
         assert_eq!(printed(&reply), format!("OFPST_GROUP_DESC reply:\n {text}"));
-        let add = printed(&Message::GroupMod(GroupMod::Add(group.clone())));
+        let add = Message::GroupMod(GroupMod::Add(group.clone()));
+        let theirs = undump(&ofctl(&["-mmmmm", "parse-group", text]));
+        assert_eq!(hex(&add.encode(Xid(1)).unwrap()), hex(&theirs), "{text}");
+        let add = printed(&add);
         assert_eq!(add, format!("OFPT_GROUP_MOD:\n ADD {text}"));
         let modify = printed(&Message::GroupMod(GroupMod::Modify(group)));
         assert_eq!(modify, format!("OFPT_GROUP_MOD:\n MOD {text}"));
+    }
+}
+
+#[test]
+#[ignore = "needs openvswitch: make test"]
+fn changes_of_groups_and_meters_are_printed_as_ovs_ofctl_prints_them() {
+    for change in messages::group_mods() {
+        let text = change.to_string();
+        assert_eq!(printed(&Message::GroupMod(change)), format!("OFPT_GROUP_MOD:\n {text}"));
+    }
+    for change in messages::meter_mods() {
+        let text = change.to_string();
+        assert_eq!(printed(&Message::MeterMod(change)), format!("OFPT_METER_MOD: {text}"));
+    }
+}
+
+#[test]
+#[ignore = "needs openvswitch: make test"]
+fn every_message_is_understood_by_ovs_ofctl() {
+    for message in messages::all() {
+        let text = printed(&message);
+        let what = text.split([':', ' ', '(']).next().unwrap();
+        assert!(["OFPT_", "OFPST_", "NXT_"].iter().any(|p| what.starts_with(p)), "{text}");
     }
 }
 
@@ -396,6 +425,97 @@ fn lists_are_what_ovs_ofctl_reads() {
         "OFPT_FLOW_REMOVED: priority=5,ip reason=idle table_id=4 cookie:0x6 duration9s idle7 hard8 \
          pkts10 bytes11",
     );
+}
+
+#[test]
+#[ignore = "needs openvswitch: make test"]
+fn statistics_are_what_ovs_ofctl_reads() {
+    for (kind, request, reply) in [
+        (
+            "TableStats",
+            "OFPST_TABLE request:",
+            "OFPST_TABLE reply:\n\
+             \x20 table 0:\n\
+             \x20   active=1, lookup=2, matched=3\n\
+             \n\
+             \x20 table 1:\n\
+             \x20   active=4, lookup=5, matched=6",
+        ),
+        (
+            "TableFeatures",
+            "OFPST_TABLE_FEATURES request:",
+            "OFPST_TABLE_FEATURES reply:\n\
+             \x20 table 7 (\"Output\"):\n\
+             \x20   metadata: match=0xffffffffffffffff write=0xffffffffffffffff\n\
+             \x20   eviction: not supported\n\
+             \x20   vacancy events: not supported\n\
+             \x20   max_entries=1000000\n\
+             \x20   instructions (table miss and others):\n\
+             \x20     next tables: 8-9\n\
+             \x20     instructions: apply_actions goto_table\n\
+             \x20     Write-Actions features:\n\
+             \x20     Apply-Actions features:\n\
+             \x20       actions: output\n\
+             \x20       supported on Set-Field: eth_src\n\
+             \x20   matching:\n\
+             \x20     exact match or wildcard: in_port_oxm",
+        ),
+        (
+            "PortStats",
+            "OFPST_PORT request: port_no=ANY",
+            "OFPST_PORT reply: 1 ports\n\
+             \x20 port  5: rx pkts=1, bytes=3, drop=5, errs=7, frame=9, over=10, crc=11\n\
+             \x20          tx pkts=2, bytes=4, drop=6, errs=8, coll=12\n\
+             \x20          duration=1.500s",
+        ),
+        (
+            "GroupStats",
+            "OFPST_GROUP request: group_id=ALL",
+            "OFPST_GROUP reply:\n\
+             \x20group_id=4,duration=1.500s,ref_count=1,packet_count=2,byte_count=3,bucket0:packet_count=4,byte_count=5,bucket1:packet_count=6,byte_count=7",
+        ),
+        (
+            "GroupFeatures",
+            "OFPST_GROUP_FEATURES request:",
+            "OFPST_GROUP_FEATURES reply:\n\
+             \x20Group table:\n\
+             \x20   Types:  0xf\n\
+             \x20   Capabilities:  0x5\n\
+             \x20   all group:\n\
+             \x20      max_groups=0x1\n\
+             \x20      actions: output\n\
+             \x20   select group:\n\
+             \x20      max_groups=0x2\n\
+             \x20      actions: output\n\
+             \x20   indirect group:\n\
+             \x20      max_groups=0x3\n\
+             \x20      actions: output\n\
+             \x20   fast failover group:\n\
+             \x20      max_groups=0x4\n\
+             \x20      actions: output",
+        ),
+        (
+            "MeterStats",
+            "OFPST_METER request: meter=all",
+            "OFPST_METER reply:\n\
+             meter:256 flow_count:1 packet_in_count:2 byte_in_count:3 duration:1.500s bands:\n\
+             0: packet_count:4 byte_count:5",
+        ),
+        (
+            "MeterFeatures",
+            "OFPST_METER_FEATURES request:",
+            "OFPST_METER_FEATURES reply:\n\
+             max_meter:262144 max_bands:8 max_color:0\n\
+             band_types: drop\n\
+             capabilities: kbps pktps burst stats",
+        ),
+    ] {
+        let named = |debug: String| debug.split(['(', ' ']).next() == Some(kind);
+        let asked = messages::requests().into_iter().find(|r| named(format!("{r:?}"))).unwrap();
+        check(Message::MultipartRequest(asked), request);
+        let body = messages::bodies().into_iter().find(|b| named(format!("{b:?}"))).unwrap();
+        check(Message::MultipartReply(MultipartReply { more: false, body }), reply);
+    }
 }
 
 #[test]

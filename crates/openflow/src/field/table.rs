@@ -150,7 +150,7 @@ macro_rules! fields {
 
 fields! {
     DpHash: "dp_hash" [] "NXM_NX_DP_HASH" [] NXM_NX 35 [] 32/4 masked Hex None;
-    RecircId: "recirc_id" [] "NXM_NX_RECIRC_ID" [] NXM_NX 36 [] 32/4 exact Dec None;
+    RecircId: "recirc_id" [] "NXM_NX_RECIRC_ID" [] NXM_NX 36 [] 32/4 exact Hex None;
     ConjId: "conj_id" [] "NXM_NX_CONJ_ID" [] NXM_NX 37 [] 32/4 exact Dec None;
     PacketType: "packet_type" [] "OXM_OF_PACKET_TYPE" [] OXM_OF 44 [] 32/4 exact PacketType None;
     InPort16: "in_port" [] "NXM_OF_IN_PORT" [] NXM_OF 0 [] 16/2 exact Port None;

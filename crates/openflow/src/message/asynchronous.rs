@@ -17,6 +17,18 @@ pub struct AsyncConfig {
     pub flow_removed_slave: Option<u32>,
     /// Removed flows, master or equal.
     pub flow_removed_master: Option<u32>,
+    /// Changes of the role, slave.
+    pub role_status_slave: Option<u32>,
+    /// Changes of the role, master or equal.
+    pub role_status_master: Option<u32>,
+    /// Changes of tables, slave.
+    pub table_status_slave: Option<u32>,
+    /// Changes of tables, master or equal.
+    pub table_status_master: Option<u32>,
+    /// Changes of groups and meters by others, slave.
+    pub request_forward_slave: Option<u32>,
+    /// Changes of groups and meters by others, master or equal.
+    pub request_forward_master: Option<u32>,
 }
 
 impl AsyncConfig {
@@ -31,6 +43,12 @@ impl AsyncConfig {
             port_status_master: none,
             flow_removed_slave: none,
             flow_removed_master: none,
+            role_status_slave: none,
+            role_status_master: none,
+            table_status_slave: none,
+            table_status_master: none,
+            request_forward_slave: none,
+            request_forward_master: none,
         }
     }
 

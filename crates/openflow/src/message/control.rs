@@ -84,3 +84,25 @@ pub struct ControllerRole {
     /// Number of the election that gave it.
     pub generation_id: u64,
 }
+
+/// Why a role changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleReason {
+    /// Another controller asked to be the master.
+    MasterRequest,
+    /// The switch's configuration.
+    Config,
+    /// An experimenter's reason.
+    Experimenter,
+}
+
+/// The switch changed a connection's role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleStatus {
+    /// The role now.
+    pub role: Role,
+    /// Why.
+    pub reason: RoleReason,
+    /// Number of the election that gave it.
+    pub generation_id: u64,
+}

@@ -1,8 +1,11 @@
-//! Lists: flows, ports, groups, meters.
+//! Lists: flows, ports, groups, meters, tables; what they are, did and can.
 
 use bytes::Bytes;
 
-use super::{FlowCounters, PortDesc};
+use super::{
+    FlowCounters, GroupFeatures, GroupStats, MeterFeatures, MeterStats, PortDesc, PortStats,
+    TableFeatures, TableStats,
+};
 use crate::error::DecodeError;
 use crate::flow::Flow;
 use crate::group::Group;
@@ -23,6 +26,20 @@ pub enum MultipartRequest {
     Groups(GroupId),
     /// A meter, or all with [`MeterId::ALL`].
     Meters(MeterId),
+    /// Counters of all tables.
+    TableStats,
+    /// What the tables can do.
+    TableFeatures,
+    /// Counters of a port, or of all with [`OfPort::ANY`].
+    PortStats(OfPort),
+    /// Counters of a group, or of all with [`GroupId::ALL`].
+    GroupStats(GroupId),
+    /// What groups can do.
+    GroupFeatures,
+    /// Counters of a meter, or of all with [`MeterId::ALL`].
+    MeterStats(MeterId),
+    /// What meters can do.
+    MeterFeatures,
 }
 
 /// Which flows are listed.
@@ -85,6 +102,20 @@ pub enum MultipartBody {
     Groups(Vec<Group>),
     /// Meters.
     Meters(Vec<Meter>),
+    /// Counters of tables.
+    TableStats(Vec<TableStats>),
+    /// What tables can do.
+    TableFeatures(Vec<TableFeatures>),
+    /// Counters of ports.
+    PortStats(Vec<PortStats>),
+    /// Counters of groups.
+    GroupStats(Vec<GroupStats>),
+    /// What groups can do.
+    GroupFeatures(GroupFeatures),
+    /// Counters of meters.
+    MeterStats(Vec<MeterStats>),
+    /// What meters can do.
+    MeterFeatures(MeterFeatures),
     /// A list this crate does not know.
     Other {
         /// Its type.

@@ -73,3 +73,16 @@ pub struct PortStatus {
     /// The port.
     pub desc: PortDesc,
 }
+
+/// Configures a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortMod {
+    /// The port.
+    pub port: OfPort,
+    /// Its Ethernet address, so that none is changed by mistake.
+    pub mac: MacAddr,
+    /// The bits' values.
+    pub config: PortConfig,
+    /// Which bits are changed.
+    pub mask: PortConfig,
+}

@@ -8,6 +8,7 @@ use crate::action::{
     Action, Controller, Ct, CtZone, Learn, LearnFlags, LearnSource, LearnSpec, Nat, NatDirection,
     NatRange, PacketInReason,
 };
+use crate::field::Field;
 use crate::flow::Flow;
 use crate::ids::OfPort;
 use crate::matching::Masked;
@@ -93,7 +94,7 @@ impl fmt::Display for Action {
                 write!(f, "conjunction({id},{clause}/{n_clauses})")
             }
             Self::Group(group) => write!(f, "group:{group}"),
-            Self::Meter(meter) => write!(f, "meter:{meter}"),
+            Self::Meter(meter) => write!(f, "meter:{}", meter.0),
             Self::Note(bytes) => {
                 f.write_str("note:")?;
                 dotted(f, bytes)
@@ -130,10 +131,14 @@ impl fmt::Display for Action {
     }
 }
 
-fn set_field(f: &mut fmt::Formatter<'_>, field: crate::field::Field, to: Masked) -> fmt::Result {
+fn set_field(f: &mut fmt::Formatter<'_>, field: Field, to: Masked) -> fmt::Result {
     let info = field.info();
     f.write_str("set_field:")?;
-    Value { field, to }.fmt(f)?;
+    match field {
+        // Not with a sign, as in a match.
+        Field::TunFlags => f.write_str(if to.value == 0 { "0" } else { "oam" })?,
+        _ => Value { field, to }.fmt(f)?,
+    }
     write!(f, "->{}", info.name)
 }
 
@@ -214,7 +219,7 @@ fn controller(f: &mut fmt::Formatter<'_>, controller: &Controller) -> fmt::Resul
         args.arg("pause")?;
     }
     if let Some(meter) = controller.meter {
-        args.arg(format_args!("meter_id={meter}"))?;
+        args.arg(format_args!("meter_id={}", meter.0))?;
     }
     args.close()
 }

@@ -49,11 +49,10 @@ fn action(item: &str, depth: u8) -> Result<Action, ParseError> {
     let refuse = |reason: &str| ParseError::new(reason, item);
     Ok(match (name, call.args) {
         ("output", Args::Plain(port)) => match port.parse::<OfPort>() {
-            Ok(OfPort::CONTROLLER) => Action::OutputController { max_len: u16::MAX },
-            Ok(port) => Action::Output(port),
+            Ok(port) => output(port),
             Err(_) => Action::OutputReg(port.parse()?),
         },
-        ("CONTROLLER" | "controller", Args::None) => Action::OutputController { max_len: u16::MAX },
+        ("CONTROLLER" | "controller", Args::None) => output(OfPort::CONTROLLER),
         ("CONTROLLER" | "controller", Args::Plain(len)) => {
             Action::OutputController { max_len: number(len)? }
         }
@@ -115,11 +114,15 @@ fn action(item: &str, depth: u8) -> Result<Action, ParseError> {
             Action::set_field(Field::TunId, number::<u64>(id)?.into())
         }
         (_, Args::None) => match name.parse::<OfPort>() {
-            Ok(port) => Action::Output(port),
+            Ok(port) => output(port),
             Err(_) => return Err(refuse("unknown action")),
         },
         _ => return Err(refuse("unknown action")),
     })
+}
+
+fn output(port: OfPort) -> Action {
+    Action::Output(port).normalize()
 }
 
 fn arrow(text: &str) -> Result<(&str, &str), ParseError> {

@@ -163,7 +163,7 @@ fn put_set_field(out: &mut Out, field: Field, to: Masked) -> Result<(), EncodeEr
     let start = out.len();
     out.u16(25);
     out.u16(0);
-    oxm::put(out, field, to);
+    oxm::put_value(out, field, to);
     finish(out, start)
 }
 

@@ -13,6 +13,12 @@ pub(crate) fn put(out: &mut Out, config: &AsyncConfig) {
         config.port_status_master,
         config.flow_removed_slave,
         config.flow_removed_master,
+        config.role_status_slave,
+        config.role_status_master,
+        config.table_status_slave,
+        config.table_status_master,
+        config.request_forward_slave,
+        config.request_forward_master,
     ];
     for (kind, mask) in (0u16..).zip(masks) {
         if let Some(mask) = mask {
@@ -36,6 +42,12 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Result<AsyncConfig, DecodeError> 
             3 => &mut config.port_status_master,
             4 => &mut config.flow_removed_slave,
             5 => &mut config.flow_removed_master,
+            6 => &mut config.role_status_slave,
+            7 => &mut config.role_status_master,
+            8 => &mut config.table_status_slave,
+            9 => &mut config.table_status_master,
+            10 => &mut config.request_forward_slave,
+            11 => &mut config.request_forward_master,
             _ => {
                 return Err(DecodeError::Unknown {
                     what: "asynchronous property",

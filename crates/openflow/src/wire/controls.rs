@@ -7,7 +7,7 @@ use super::writer::{Out, Put};
 use crate::error::{DecodeError, EncodeError};
 use crate::message::{
     BundleControl, BundleControlType, BundleFlags, BundleId, ControllerRole, ErrorCode,
-    ErrorMessage, Features, Hello, Role, SwitchConfig,
+    ErrorMessage, Features, Hello, Role, RoleReason, RoleStatus, SwitchConfig,
 };
 
 const EXPERIMENTER_ERROR: u16 = 0xffff;
@@ -78,25 +78,56 @@ pub(super) fn read_config(reader: &mut Reader<'_>) -> Result<SwitchConfig, Decod
     Ok(SwitchConfig { flags: reader.u16()?, miss_send_len: reader.u16()? })
 }
 
-pub(super) fn put_role(out: &mut Out, role: &ControllerRole) {
-    out.u32(match role.role {
+fn role_number(role: Role) -> u32 {
+    match role {
         Role::NoChange => 0,
         Role::Equal => 1,
         Role::Master => 2,
         Role::Slave => 3,
+    }
+}
+
+fn role_of(number: u32) -> Result<Role, DecodeError> {
+    match number {
+        0 => Ok(Role::NoChange),
+        1 => Ok(Role::Equal),
+        2 => Ok(Role::Master),
+        3 => Ok(Role::Slave),
+        other => Err(DecodeError::Unknown { what: "role", number: other.into() }),
+    }
+}
+
+pub(super) fn put_role_status(out: &mut Out, status: &RoleStatus) {
+    out.u32(role_number(status.role));
+    out.u8(match status.reason {
+        RoleReason::MasterRequest => 0,
+        RoleReason::Config => 1,
+        RoleReason::Experimenter => 2,
     });
+    out.zeros(3);
+    out.u64(status.generation_id);
+}
+
+pub(super) fn read_role_status(reader: &mut Reader<'_>) -> Result<RoleStatus, DecodeError> {
+    let role = role_of(reader.u32()?)?;
+    let reason = match reader.u8()? {
+        0 => RoleReason::MasterRequest,
+        1 => RoleReason::Config,
+        2 => RoleReason::Experimenter,
+        other => return Err(DecodeError::Unknown { what: "role reason", number: other.into() }),
+    };
+    reader.skip(3)?;
+    Ok(RoleStatus { role, reason, generation_id: reader.u64()? })
+}
+
+pub(super) fn put_role(out: &mut Out, role: &ControllerRole) {
+    out.u32(role_number(role.role));
     out.u32(0);
     out.u64(role.generation_id);
 }
 
 pub(super) fn read_role(reader: &mut Reader<'_>) -> Result<ControllerRole, DecodeError> {
-    let role = match reader.u32()? {
-        0 => Role::NoChange,
-        1 => Role::Equal,
-        2 => Role::Master,
-        3 => Role::Slave,
-        other => return Err(DecodeError::Unknown { what: "role", number: other.into() }),
-    };
+    let role = role_of(reader.u32()?)?;
     reader.skip(4)?;
     Ok(ControllerRole { role, generation_id: reader.u64()? })
 }

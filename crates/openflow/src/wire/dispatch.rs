@@ -29,14 +29,18 @@ const PORT_STATUS: u8 = 12;
 const PACKET_OUT: u8 = 13;
 const FLOW_MOD: u8 = 14;
 const GROUP_MOD: u8 = 15;
+const PORT_MOD: u8 = 16;
 const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_REPLY: u8 = 19;
 const BARRIER_REQUEST: u8 = 20;
 const BARRIER_REPLY: u8 = 21;
 const ROLE_REQUEST: u8 = 24;
 const ROLE_REPLY: u8 = 25;
+const GET_ASYNC_REQUEST: u8 = 26;
+const GET_ASYNC_REPLY: u8 = 27;
 const SET_ASYNC: u8 = 28;
 const METER_MOD: u8 = 29;
+const ROLE_STATUS: u8 = 30;
 const BUNDLE_CONTROL: u8 = 33;
 const BUNDLE_ADD: u8 = 34;
 
@@ -164,13 +168,7 @@ fn put_bundled(
 
 fn put(out: &mut Out, xid: Xid, message: &Message) -> Result<(), EncodeError> {
     if let Message::BundleAdd(BundleAdd { bundle, flags, message }) = message {
-        if !matches!(
-            **message,
-            Message::FlowMod(_)
-                | Message::GroupMod(_)
-                | Message::PacketOut(_)
-                | Message::Other { .. }
-        ) {
+        if !can_be_bundled(message) {
             return Err(EncodeError::Inexpressible {
                 what: "bundle",
                 reason: "it holds flow-mods, group-mods and packet-outs",
@@ -181,6 +179,13 @@ fn put(out: &mut Out, xid: Xid, message: &Message) -> Result<(), EncodeError> {
     let start = begin(out, kind(message), xid);
     put_body(out, start, message)?;
     end(out, start)
+}
+
+fn can_be_bundled(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::FlowMod(_) | Message::GroupMod(_) | Message::PacketOut(_) | Message::Other { .. }
+    )
 }
 
 fn kind(message: &Message) -> u8 {
@@ -208,6 +213,10 @@ fn kind(message: &Message) -> u8 {
         Message::PortStatus(_) => PORT_STATUS,
         Message::RoleRequest(_) => ROLE_REQUEST,
         Message::RoleReply(_) => ROLE_REPLY,
+        Message::PortMod(_) => PORT_MOD,
+        Message::RoleStatus(_) => ROLE_STATUS,
+        Message::GetAsyncRequest => GET_ASYNC_REQUEST,
+        Message::GetAsyncReply(_) => GET_ASYNC_REPLY,
         Message::SetAsync(_) => SET_ASYNC,
         Message::BundleControl(_) => BUNDLE_CONTROL,
         Message::BundleAdd(_) => BUNDLE_ADD,
@@ -227,6 +236,7 @@ fn put_body(out: &mut Out, start: usize, message: &Message) -> Result<(), Encode
         Message::EchoRequest(bytes) | Message::EchoReply(bytes) => out.extend_from_slice(bytes),
         Message::FeaturesRequest
         | Message::GetConfigRequest
+        | Message::GetAsyncRequest
         | Message::BarrierRequest
         | Message::BarrierReply => {}
         Message::FeaturesReply(features) => controls::put_features(out, features),
@@ -242,7 +252,11 @@ fn put_body(out: &mut Out, start: usize, message: &Message) -> Result<(), Encode
         Message::PacketOut(packet) => packet::put_out(out, packet)?,
         Message::PortStatus(status) => port::put_status(out, status)?,
         Message::RoleRequest(role) | Message::RoleReply(role) => controls::put_role(out, role),
-        Message::SetAsync(config) => asynchronous::put(out, config),
+        Message::PortMod(port_mod) => port::put_mod(out, port_mod),
+        Message::RoleStatus(status) => controls::put_role_status(out, status),
+        Message::GetAsyncReply(config) | Message::SetAsync(config) => {
+            asynchronous::put(out, config);
+        }
         Message::BundleControl(control) => controls::put_bundle_control(out, control),
         Message::BundleAdd(_) => {
             return Err(EncodeError::Inexpressible {
@@ -329,6 +343,10 @@ fn read_body(kind: u8, reader: &mut Reader<'_>, nesting: Nesting) -> Result<Mess
         BARRIER_REPLY => Message::BarrierReply,
         ROLE_REQUEST => Message::RoleRequest(controls::read_role(reader)?),
         ROLE_REPLY => Message::RoleReply(controls::read_role(reader)?),
+        PORT_MOD => Message::PortMod(port::read_mod(reader)?),
+        ROLE_STATUS => Message::RoleStatus(controls::read_role_status(reader)?),
+        GET_ASYNC_REQUEST => Message::GetAsyncRequest,
+        GET_ASYNC_REPLY => Message::GetAsyncReply(asynchronous::read(reader)?),
         SET_ASYNC => Message::SetAsync(asynchronous::read(reader)?),
         METER_MOD => Message::MeterMod(meter::read_mod(reader)?),
         BUNDLE_CONTROL => Message::BundleControl(controls::read_bundle_control(reader)?),
@@ -340,6 +358,10 @@ fn read_body(kind: u8, reader: &mut Reader<'_>, nesting: Nesting) -> Result<Mess
             reader.skip(2)?;
             let flags = controls::read_bundle_flags(reader.u16()?)?;
             let (_, message) = decode(reader.rest(), Nesting::Bundled)?;
+            if !can_be_bundled(&message) {
+                let number = self::kind(&message).into();
+                return Err(DecodeError::Unknown { what: "message of a bundle", number });
+            }
             Message::BundleAdd(BundleAdd { bundle, flags, message: Box::new(message) })
         }
         _ => Message::Other { kind, body: Bytes::copy_from_slice(reader.rest()) },

@@ -230,9 +230,7 @@ fn read_selection(reader: &mut Reader<'_>) -> Result<Option<SelectionMethod>, De
             return Err(DecodeError::Unknown { what: "group property", number: kind.into() });
         }
         property.skip(4)?;
-        let name = property.take(16)?;
-        let end = name.iter().position(|b| *b == 0).unwrap_or(16);
-        let name = String::from_utf8_lossy(&name[..end]).into_owned();
+        let name = property.name(16)?;
         let param = property.u64()?;
         let mut fields = Vec::new();
         while !property.is_empty() {

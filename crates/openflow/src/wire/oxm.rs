@@ -67,13 +67,20 @@ pub(crate) fn put_older_header(out: &mut Out, field: Field) {
     }
 }
 
-/// `field` with value and, unless the whole field counts, mask.
+/// A condition: `field` with value and, unless the whole field counts, mask.
 pub(crate) fn put(out: &mut Out, field: Field, to: Masked) {
-    let info = field.info();
-    let n = usize::from(info.bytes);
     // Of these flags few are known: OVS masks even all of those.
     let few = matches!(field, Field::CtState | Field::TunFlags);
-    let masked = u8::from(few || to.mask != ones(info.bits));
+    put_masked(out, field, to, u8::from(few || to.mask != ones(field.info().bits)));
+}
+
+/// What an action sets: `field` with value and, unless the whole field is set, mask.
+pub(crate) fn put_value(out: &mut Out, field: Field, to: Masked) {
+    put_masked(out, field, to, u8::from(to.mask != ones(field.info().bits)));
+}
+
+fn put_masked(out: &mut Out, field: Field, to: Masked, masked: u8) {
+    let n = usize::from(field.info().bytes);
     put_header(out, field, masked);
     out.number(to.value, n);
     if masked == 1 {

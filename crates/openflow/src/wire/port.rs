@@ -5,7 +5,7 @@ use super::writer::{Out, Put};
 use crate::error::{DecodeError, EncodeError};
 use crate::ids::OfPort;
 use crate::mac::MacAddr;
-use crate::message::{PortConfig, PortDesc, PortReason, PortState, PortStatus};
+use crate::message::{PortConfig, PortDesc, PortMod, PortReason, PortState, PortStatus};
 
 const ETHERNET: u16 = 0;
 
@@ -48,9 +48,7 @@ fn read(reader: &mut Reader<'_>) -> Result<PortDesc, DecodeError> {
     let mut mac = [0; 6];
     mac.copy_from_slice(part.take(6)?);
     part.skip(2)?;
-    let name = part.take(16)?;
-    let end = name.iter().position(|b| *b == 0).unwrap_or(16);
-    let name = String::from_utf8_lossy(&name[..end]).into_owned();
+    let name = part.name(16)?;
     let config = PortConfig::from_bits_retain(part.u32()?);
     let state = PortState::from_bits_retain(part.u32()?);
     let mut speed_kbps = None;
@@ -87,4 +85,25 @@ pub(crate) fn read_status(reader: &mut Reader<'_>) -> Result<PortStatus, DecodeE
     };
     reader.skip(7)?;
     Ok(PortStatus { reason, desc: read(reader)? })
+}
+
+pub(crate) fn put_mod(out: &mut Out, port_mod: &PortMod) {
+    out.u32(port_mod.port.0);
+    out.u32(0);
+    out.extend_from_slice(&port_mod.mac.0);
+    out.u16(0);
+    out.u32(port_mod.config.bits());
+    out.u32(port_mod.mask.bits());
+}
+
+/// What the port advertises is left out.
+pub(crate) fn read_mod(reader: &mut Reader<'_>) -> Result<PortMod, DecodeError> {
+    let port = OfPort(reader.u32()?);
+    reader.skip(4)?;
+    let mut mac = [0; 6];
+    mac.copy_from_slice(reader.take(6)?);
+    reader.skip(2)?;
+    let config = PortConfig::from_bits_retain(reader.u32()?);
+    let mask = PortConfig::from_bits_retain(reader.u32()?);
+    Ok(PortMod { port, mac: MacAddr(mac), config, mask })
 }

@@ -22,6 +22,18 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
+    /// A name padded with zeros to `n` bytes, the last of them a zero. What is no UTF-8 is
+    /// replaced, what does not fit then is cut off.
+    pub(crate) fn name(&mut self, n: usize) -> Result<String, DecodeError> {
+        let bytes = self.take(n)?;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(n);
+        let mut name = String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into_owned();
+        while name.len() >= n {
+            name.pop();
+        }
+        Ok(name)
+    }
+
     /// All that is left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)

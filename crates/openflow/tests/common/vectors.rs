@@ -82,6 +82,20 @@ pub const FLOWS: &[&str] = &[
     "table=1,ip,nw_src=0.0.0.0/0,actions=drop",
     "table=1,actset_output=5,actions=drop",
     "table=1,priority=210,conj_id=4,ip,actions=conjunction(3,1/2),conjunction(4,2/3)",
+    // Masks.
+    "table=1,dl_dst=00:00:00:00:00:02/00:00:00:00:00:ff,ipv6,ipv6_dst=fc00::/7,actions=drop",
+    "table=1,tcp,tp_src=0x10/0xfff0,actions=drop",
+    "table=1,udp,tp_src=0x10/0xfff0,tp_dst=0x8000/0x8000,actions=drop",
+    "table=1,sctp,tp_src=0x10/0xfff0,actions=drop",
+    "table=1,icmp6,icmp_type=135,nd_sll=00:00:00:00:00:01/00:00:00:00:00:ff,actions=drop",
+    "table=1,icmp6,icmp_type=136,nd_tll=00:00:00:00:00:01/00:00:00:00:00:ff,actions=drop",
+    "table=1,arp,arp_spa=10.0.0.0/8,arp_sha=00:00:00:00:00:01/00:00:00:00:00:ff,actions=drop",
+    "table=1,tun_dst=10.0.0.0/8,actions=drop",
+    "table=1,tun_ipv6_dst=fc00::/7,actions=drop",
+    "table=1,ct_state=+new+trk,tcp,ct_nw_dst=10.0.0.0/8,ct_nw_proto=6,ct_tp_dst=0x10/0xfff0,actions=drop",
+    "table=1,ct_state=+new+trk,ipv6,ct_ipv6_dst=fc00::/7,actions=drop",
+    "table=1,reg1=1/0xf,reg3=3/0xf,reg5=5/0xf,reg7=7/0xf,reg9=9/0xf,reg11=0xb/0xf,reg13=0xd/0xf,actions=drop",
+    "table=1,reg2=2/0xf,reg6=6/0xf,reg8=8/0xf,reg10=0xa/0xf,reg12=0xc/0xf,reg14=0xe/0xf,actions=drop",
 ];
 
 /// Actions to be read and printed; the flow matches TCP over IPv4 with a VLAN tag.
@@ -178,6 +192,14 @@ pub const ACTIONS: &[&str] = &[
     "set_field:0/0xff->pkt_mark",
     "set_field:5->metadata",
     "set_field:LOCAL->in_port",
+    "set_field:oam->tun_flags",
+    "set_field:0->tun_flags",
+    "set_field:fc00::1->tun_ipv6_src",
+    "load:0x1005->NXM_OF_VLAN_TCI[]",
+    "set_field:2->reg2,set_field:3->reg3,set_field:4/0xf->reg4,set_field:5->reg5,set_field:6->reg6,set_field:7->reg7",
+    "set_field:8->reg8,set_field:9->reg9,set_field:10->reg10,set_field:11->reg11,set_field:12->reg12,set_field:13->reg13,set_field:14->reg14,set_field:15->reg15",
+    "set_field:1->xreg0,set_field:2->xreg2,set_field:3->xreg3,set_field:4->xreg4,set_field:5->xreg5,set_field:6->xreg6,set_field:7/0xff->xreg7",
+    "set_field:1->xxreg0,set_field:2->xxreg2,set_field:3/0xffff->xxreg3",
     "set_field:5->in_port",
     "load:0x1->NXM_NX_REG0[0..3]",
     "load:0x3->NXM_NX_REG0[]",
@@ -207,6 +229,7 @@ pub const OTHERS: &[&str] = &[
     "table=1,tcp6,actions=ct(commit,nat(dst=[fc01::1]-[fc01::2]:80-90),zone=5)",
     "table=1,ipv6,actions=set_field:fc01::1->ipv6_src,move:NXM_NX_IPV6_SRC[]->NXM_NX_XXREG3[]",
     "table=1,arp,arp_op=1,actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:aa:bb:cc:dd:ee:ff->eth_src,set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:aa:bb:cc:dd:ee:ff->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_NX_REG2[],move:NXM_OF_ARP_TPA[]->NXM_OF_ARP_SPA[],move:NXM_NX_REG2[]->NXM_OF_ARP_TPA[],set_field:1.2.3.4->arp_spa,set_field:1.2.3.4->arp_tpa,set_field:aa:bb:cc:dd:ee:ff->arp_tha,IN_PORT",
+    "table=1,ipv6,actions=set_field:fc01::1->ipv6_dst,set_field:0x5->ipv6_label",
     "table=1,icmp,actions=set_field:3->icmp_type,set_field:4->icmp_code",
     "table=1,icmp6,icmp_type=135,actions=set_field:136->icmpv6_type,set_field:0->icmpv6_code,set_field:fe80::1->nd_target,set_field:00:00:00:00:00:01->nd_sll,set_field:5->nd_reserved,set_field:2->nd_options_type",
     "table=1,icmp6,icmp_type=136,actions=set_field:00:00:00:00:00:01->nd_tll",
@@ -232,9 +255,18 @@ pub fn with_actions(actions: &str) -> String {
     format!("table=1,dl_vlan=3,tcp,actions={actions}")
 }
 
+/// Flows with fields that only the datapath sets: written and read, but no flow of ours.
+pub const OF_THE_DATAPATH: &[&str] = &[
+    "table=1,dp_hash=5,actions=drop",
+    "table=1,dp_hash=5/0xf,actions=drop",
+    "table=1,recirc_id=0,actions=drop",
+    "table=1,recirc_id=20,actions=drop",
+];
+
 /// All flows of this file.
 pub fn flows() -> Vec<String> {
-    let mut flows: Vec<String> = FLOWS.iter().chain(OTHERS).map(|s| (*s).to_owned()).collect();
+    let all = FLOWS.iter().chain(OTHERS).chain(OF_THE_DATAPATH);
+    let mut flows: Vec<String> = all.map(|text| (*text).to_owned()).collect();
     flows.extend(ACTIONS.iter().map(|actions| with_actions(actions)));
     flows
 }

@@ -22,11 +22,6 @@ const BUNDLE_ADD_HEADER: usize = 16;
 /// Where marker and owner are in a cookie.
 const MARKER_SHIFT: u32 = 48;
 const OWNER_SHIFT: u32 = 40;
-/// Type of a multipart request, and of the list of tables.
-const MULTIPART_REQUEST: u8 = 18;
-const MULTIPART_TABLE: u16 = 3;
-/// Length of a table's statistics: table, padding, and the number of flows at byte 4.
-const TABLE_STATS: usize = 24;
 
 /// Why an exchange gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -113,10 +108,7 @@ pub(super) async fn flows_among(
 
 /// The tables that hold flows.
 pub(super) async fn tables_in_use(channel: &Channel) -> Result<Vec<TableId>, TransferError> {
-    let mut body = BytesMut::new();
-    body.put_u16(MULTIPART_TABLE);
-    body.put_bytes(0, 6);
-    let request = Message::Other { kind: MULTIPART_REQUEST, body: body.freeze() };
+    let request = Message::MultipartRequest(MultipartRequest::TableStats);
     let mut exchange = channel.exchange(1);
     exchange.send(request.encode(exchange.xid(0))?).await?;
     let mut tables = Vec::new();
@@ -124,14 +116,10 @@ pub(super) async fn tables_in_use(channel: &Channel) -> Result<Vec<TableId>, Tra
         let Message::MultipartReply(part) = answer else {
             return Err(ChannelError::Unexpected("table statistics").into());
         };
-        let MultipartBody::Other { body, .. } = part.body else {
+        let MultipartBody::TableStats(stats) = part.body else {
             return Err(ChannelError::Unexpected("table statistics").into());
         };
-        for entry in body.chunks_exact(TABLE_STATS) {
-            if entry[4..8] != [0; 4] {
-                tables.push(TableId(entry[0]));
-            }
-        }
+        tables.extend(stats.iter().filter(|stats| stats.active != 0).map(|stats| stats.table));
     }
     Ok(tables)
 }

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use openflow::message::{
     BundleControl, BundleControlType, BundleId, ErrorCode, ErrorMessage, Features, FlowCounters,
     FlowDump, FlowFilter, FlowStats, Hello, MultipartBody, MultipartReply, MultipartRequest,
-    PacketIn, PacketOut,
+    PacketIn, PacketOut, TableStats,
 };
 use openflow::{Framer, GroupId, Message, MeterId, TableId, Xid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,14 +21,13 @@ use super::faults::Cut;
 use super::pipeline::Pipeline;
 
 const BAD_REQUEST: ErrorCode = ErrorCode::new(1, 1);
+const BAD_STATISTICS: ErrorCode = ErrorCode::new(1, 2);
 const BUNDLE_BAD_ID: ErrorCode = ErrorCode::new(17, 2);
 const BUNDLE_EXISTS: ErrorCode = ErrorCode::new(17, 3);
 const BUNDLE_UNSUPPORTED: ErrorCode = ErrorCode::new(17, 8);
 const BUNDLE_MESSAGE_FAILED: ErrorCode = ErrorCode::new(17, 13);
 /// Flows in one part of a dump.
 const PART: usize = 100;
-/// Type of the list of tables.
-const MULTIPART_TABLE: u16 = 3;
 
 /// A fake switch on a socket. Ends when dropped.
 #[derive(Debug)]
@@ -240,7 +239,6 @@ impl Connection<'_> {
             }
             Message::MultipartRequest(request) => self.list(xid, &request)?,
             // The list of tables, which the codec does not know.
-            Message::Other { kind: 18, .. } => self.list_tables(xid)?,
             message @ (Message::FlowMod(_) | Message::GroupMod(_) | Message::MeterMod(_)) => {
                 let mut inner = self.shared.lock();
                 let refused = inner.take_change(message);
@@ -325,6 +323,14 @@ impl Connection<'_> {
                 let sum = openflow::message::Aggregate { packets: 0, bytes: 0, flows };
                 self.part(xid, false, MultipartBody::Aggregate(sum))
             }
+            MultipartRequest::TableStats => {
+                drop(inner);
+                self.list_tables(xid)
+            }
+            _ => {
+                let error = ErrorMessage { code: BAD_STATISTICS, data: Bytes::new() };
+                self.send(xid, &Message::Error(error))
+            }
         }
     }
 
@@ -334,14 +340,13 @@ impl Connection<'_> {
         for key in inner.pipeline.flows.keys() {
             *counts.entry(key.table).or_default() += 1;
         }
-        let mut body = BytesMut::new();
-        for table in 0..254 {
-            body.put_u8(table);
-            body.put_bytes(0, 3);
-            body.put_u32(counts.get(&TableId(table)).copied().unwrap_or_default());
-            body.put_bytes(0, 16);
-        }
-        self.part(xid, false, MultipartBody::Other { kind: MULTIPART_TABLE, body: body.freeze() })
+        let stats = (0..254).map(TableId).map(|table| TableStats {
+            table,
+            active: counts.get(&table).copied().unwrap_or_default(),
+            lookups: 0,
+            matched: 0,
+        });
+        self.part(xid, false, MultipartBody::TableStats(stats.collect()))
     }
 
     fn part(&self, xid: Xid, more: bool, body: MultipartBody) -> io::Result<()> {
