@@ -19,8 +19,6 @@ pub enum Encryption {
 
 /// Largest MTU ever given to a Pod, in bytes; Linux veth pairs take no more than 65,535.
 pub const MAX_MTU: u32 = 65_000;
-/// Smallest link MTU IPv6 allows, in bytes (RFC 8200, section 5).
-pub const MIN_IPV6_MTU: u32 = 1_280;
 
 /// Bytes that the way between nodes adds to a Pod's packet.
 pub fn overhead(tunnel: Option<TunnelType>, encryption: Encryption, underlay: IpAddr) -> u32 {

@@ -175,13 +175,6 @@ pub fn find_by_index(rtnl: &Rtnl, index: IfIndex) -> Result<Option<Link>, LinkEr
     find(rtnl, request, index.to_string())
 }
 
-/// The links with this alias.
-pub fn find_by_alias(rtnl: &Rtnl, alias: &str) -> Result<Vec<Link>, LinkError> {
-    let mut links = list(rtnl)?;
-    links.retain(|link| link.alias.as_deref() == Some(alias));
-    Ok(links)
-}
-
 /// The link of this name, or [`LinkError::NotFound`].
 pub fn get_by_name(rtnl: &Rtnl, name: &str) -> Result<Link, LinkError> {
     find_by_name(rtnl, name)?.ok_or_else(|| LinkError::NotFound(name.to_owned()))

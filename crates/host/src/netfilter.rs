@@ -10,12 +10,12 @@
 //!   }
 //! ```
 //! It is set before the link is brought up. `nft list ruleset` shows it, and `nft flush ruleset`
-//! takes it away: [`Watch`] wakes the owner, [`DropChains::sync`] puts it back.
+//! takes it away: [`Watch`] wakes the owner, who compares [`DropChains::list`] with what it
+//! wants and puts back what is missing.
 //! Not here: `table inet antrea` ([`crate::nft`]).
 
 mod watch;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -78,17 +78,6 @@ impl DropChain {
     }
 }
 
-/// What [`DropChains::sync`] did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Synced {
-    /// Devices whose chain was missing, or hooked elsewhere.
-    pub added: Vec<String>,
-    /// Devices whose chain nobody wants.
-    pub removed: Vec<String>,
-    /// Devices that are gone: nothing to hook.
-    pub gone: Vec<String>,
-}
-
 impl DropChains {
     /// Opens a handle on the calling thread's namespace.
     pub fn open() -> Result<Self, NetlinkError> {
@@ -130,29 +119,6 @@ impl DropChains {
             .map_err(NetfilterError::List)?;
         chains.sort();
         Ok(chains)
-    }
-
-    /// Brings the table to exactly these devices; looks only, when it is right already.
-    pub fn sync(&self, wanted: &BTreeSet<String>) -> Result<Synced, NetfilterError> {
-        let present = self.list()?;
-        let mut synced = Synced::default();
-        for device in wanted {
-            if present.iter().any(|chain| chain.device == *device && chain.is_right()) {
-                continue;
-            }
-            match self.add(device) {
-                Ok(()) => synced.added.push(device.clone()),
-                Err(NetfilterError::NoDevice(_)) => synced.gone.push(device.clone()),
-                Err(error) => return Err(error),
-            }
-        }
-        for DropChain { device, .. } in present {
-            if !wanted.contains(&device) {
-                self.delete(&device)?;
-                synced.removed.push(device);
-            }
-        }
-        Ok(synced)
     }
 
     /// Removes the whole `table netdev antrea`; success when it is not there.

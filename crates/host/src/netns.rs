@@ -93,11 +93,6 @@ impl Netns {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    /// The namespace of a process.
-    pub fn of_pid(pid: u32) -> Result<Self, NetnsError> {
-        Self::open(format!("/proc/{pid}/ns/net"))
-    }
-
     /// The namespace that `ip netns` knows by this name.
     pub fn named(name: &str) -> Result<Self, NetnsError> {
         Self::open(named_path(name)?)

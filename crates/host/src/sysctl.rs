@@ -2,12 +2,10 @@
 //!
 //! A key is written with slashes (`net/ipv4/conf/eth0.100/rp_filter`), so that the dots of
 //! interface names stay what they are. `net/*` keys are those of the calling thread's network
-//! namespace; [`Sysctl::set_in`] and its like enter another one.
+//! namespace: [`crate::Netns::run`] enters another one.
 
 use std::io;
 use std::path::PathBuf;
-
-use crate::netns::{Netns, NetnsError};
 
 const ROOT: &str = "/proc/sys";
 
@@ -38,9 +36,6 @@ pub enum SysctlError {
         /// Why not.
         source: io::Error,
     },
-    /// The namespace could not be entered.
-    #[error("enter network namespace")]
-    Netns(#[from] NetnsError),
 }
 
 /// Address family of an interface's parameters.
@@ -121,24 +116,6 @@ impl Sysctl {
         Ok(Some(previous))
     }
 
-    /// Sets the value until the guard is dropped. The guard restores it in the namespace it was
-    /// set in.
-    pub fn set_for_now(&self, value: &str) -> Result<SysctlGuard, SysctlError> {
-        let netns = Netns::current()?;
-        let previous = self.set(value)?;
-        Ok(SysctlGuard { sysctl: self.clone(), previous, netns, restore: true })
-    }
-
-    /// As [`Sysctl::get`], in another namespace.
-    pub fn get_in(&self, netns: &Netns) -> Result<String, SysctlError> {
-        netns.run(|| self.get())?
-    }
-
-    /// As [`Sysctl::set`], in another namespace.
-    pub fn set_in(&self, netns: &Netns, value: &str) -> Result<String, SysctlError> {
-        netns.run(|| self.set(value))?
-    }
-
     fn path(&self) -> Result<PathBuf, SysctlError> {
         let proper = |part: &str| !part.is_empty() && part != "." && part != "..";
         if self.key.contains('\0') || !self.key.split('/').all(proper) {
@@ -156,38 +133,6 @@ impl Sysctl {
             return SysctlError::NotFound(self.key.clone());
         }
         SysctlError::Refused { action, key: self.key.clone(), source }
-    }
-}
-
-/// Puts a parameter back when dropped.
-#[derive(Debug)]
-pub struct SysctlGuard {
-    sysctl: Sysctl,
-    previous: String,
-    netns: Netns,
-    restore: bool,
-}
-
-impl SysctlGuard {
-    /// What the parameter was.
-    pub fn previous(&self) -> &str {
-        &self.previous
-    }
-
-    /// Lets the new value stay.
-    pub fn keep(mut self) {
-        self.restore = false;
-    }
-}
-
-impl Drop for SysctlGuard {
-    fn drop(&mut self) {
-        if !self.restore {
-            return;
-        }
-        if let Err(error) = self.sysctl.set_in(&self.netns, &self.previous) {
-            tracing::warn!(key = self.sysctl.key(), %error, "sysctl was not put back");
-        }
     }
 }
 

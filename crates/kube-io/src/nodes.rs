@@ -42,15 +42,6 @@ pub fn watch(client: &Client) -> impl Stream<Item = NodeEvent> + Send + Unpin + 
     watch_kind(client, Selection::default(), Node::into_view)
 }
 
-/// Watches one Node.
-pub fn watch_one(
-    client: &Client,
-    name: &str,
-) -> impl Stream<Item = NodeEvent> + Send + Unpin + 'static {
-    let selection = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
-    watch_kind(client, selection, Node::into_view)
-}
-
 /// Reads one Node.
 ///
 /// # Errors

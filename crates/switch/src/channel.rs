@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use exchange::Exchange;
+pub(crate) use exchange::Exchange;
 use exchange::Pending;
 
 /// How long connecting and the first exchanges may take.
@@ -42,7 +42,7 @@ const WRITE_BACKLOG: usize = 32;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Flows, groups, meters; hears of removed flows and never of packets.
     Programming,
     /// Packets from controller actions that name this controller id; hears of nothing else.
@@ -54,7 +54,7 @@ pub enum Purpose {
 
 /// How a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// The switch speaks.
     Answers,
     /// The switch has not answered the last probe yet: it is busy, stopped or dead.
@@ -99,7 +99,7 @@ pub enum ChannelError {
 
 /// A connection. Clones share it; it closes with the last one.
 #[derive(Clone, Debug)]
-pub struct Channel {
+pub(crate) struct Channel {
     inner: Arc<Inner>,
 }
 
@@ -116,7 +116,7 @@ struct Inner {
 impl Channel {
     /// Connects, agrees on the version, and sets the connection up for its purpose. The receiver
     /// gets every message that answers no request.
-    pub async fn connect(
+    pub(crate) async fn connect(
         socket: &Path,
         purpose: Purpose,
     ) -> Result<(Self, mpsc::Receiver<Message>), ChannelError> {
@@ -205,31 +205,24 @@ impl Channel {
 
     /// What the switch said it is.
     #[must_use]
-    pub fn features(&self) -> Features {
+    pub(crate) fn features(&self) -> Features {
         self.inner.features
-    }
-
-    /// Returns when the connection is no longer there.
-    pub async fn closed(&self) {
-        let closed = |condition: &Condition| *condition == Condition::Closed;
-        // An error means that the task which sets it is gone, and the connection with it.
-        let _ = self.inner.condition_rx.clone().wait_for(closed).await;
     }
 
     /// Follows how the connection is. The sender goes away with it.
     #[must_use]
-    pub fn condition(&self) -> watch::Receiver<Condition> {
+    pub(crate) fn condition(&self) -> watch::Receiver<Condition> {
         self.inner.condition_rx.clone()
     }
 
     /// Closes the connection for everybody.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.inner.close.cancel();
     }
 
     /// Begins an exchange of `n` messages, the last of which the switch answers.
     #[must_use]
-    pub fn exchange(&self, n: usize) -> Exchange {
+    pub(crate) fn exchange(&self, n: usize) -> Exchange {
         let n = u32::try_from(n.max(1)).unwrap_or(u32::MAX / 2);
         let first = loop {
             let first = self.inner.next_xid.fetch_add(n, Ordering::Relaxed);
@@ -242,13 +235,13 @@ impl Channel {
     }
 
     /// Sends a message that needs no answer.
-    pub async fn send(&self, message: &Message) -> Result<(), ChannelError> {
+    pub(crate) async fn send(&self, message: &Message) -> Result<(), ChannelError> {
         let xid = Xid(self.inner.next_xid.fetch_add(1, Ordering::Relaxed).max(16));
         self.inner.write_tx.send(message.encode(xid)?).await.map_err(|_| ChannelError::Closed)
     }
 
     /// Sends a request and waits for its one answer.
-    pub async fn request(
+    pub(crate) async fn request(
         &self,
         message: &Message,
         what: &'static str,
@@ -264,16 +257,8 @@ impl Channel {
         }
     }
 
-    /// Waits until the switch has done everything that was sent before.
-    pub async fn barrier(&self) -> Result<(), ChannelError> {
-        match self.request(&Message::BarrierRequest, "barrier").await? {
-            Message::BarrierReply => Ok(()),
-            _ => Err(ChannelError::Unexpected("barrier")),
-        }
-    }
-
     /// Asks for a list and hands each part to `each`.
-    pub async fn multipart(
+    pub(crate) async fn multipart(
         &self,
         request: MultipartRequest,
         what: &'static str,
@@ -294,7 +279,7 @@ impl Channel {
     }
 
     /// All groups.
-    pub async fn dump_groups(&self) -> Result<Vec<Group>, ChannelError> {
+    pub(crate) async fn dump_groups(&self) -> Result<Vec<Group>, ChannelError> {
         let mut all = Vec::new();
         let request = MultipartRequest::Groups(openflow::GroupId::ALL);
         self.multipart(request, "group dump", |body| match body {
@@ -309,7 +294,7 @@ impl Channel {
     }
 
     /// All meters.
-    pub async fn dump_meters(&self) -> Result<Vec<Meter>, ChannelError> {
+    pub(crate) async fn dump_meters(&self) -> Result<Vec<Meter>, ChannelError> {
         let mut all = Vec::new();
         let request = MultipartRequest::Meters(MeterId::ALL);
         self.multipart(request, "meter dump", |body| match body {

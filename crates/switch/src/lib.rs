@@ -8,7 +8,7 @@
 
 pub mod bench;
 pub mod bridge;
-pub mod channel;
+mod channel;
 pub mod fake;
 pub mod ovsdb_session;
 pub mod reconcile;

@@ -155,19 +155,6 @@ impl UnixCtl {
         self.call("tnl/arp/set", &[bridge, &ip, &mac]).await.map(drop)
     }
 
-    /// Conntrack entries of `datapath` (`netdev@ovs-netdev`, `system@ovs-system`), one a line, with
-    /// all that is known of them.
-    pub async fn dump_conntrack(
-        &self,
-        datapath: &str,
-        zone: Option<u16>,
-    ) -> Result<String, UnixCtlError> {
-        let zone = zone.map(|zone| format!("zone={zone}"));
-        let mut args = vec!["-m", "-s", datapath];
-        args.extend(zone.as_deref());
-        self.call("dpctl/dump-conntrack", &args).await
-    }
-
     /// Flushes conntrack entries. A tuple that is not there is no error.
     ///
     /// OVS 3.1 takes the datapath's name for a tuple here, so it is left out unless the daemon has

@@ -1,7 +1,7 @@
 //! Wakes its owner when someone changes nftables in a namespace.
 //!
-//! It says that something changed, not what: the owner compares with [`super::DropChains::sync`].
-//! Own changes wake too, so a sync that finds nothing to do ends the exchange.
+//! It says that something changed, not what: the owner compares with [`super::DropChains::list`].
+//! Own changes wake too, so a look that finds nothing to do ends the exchange.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

@@ -93,9 +93,8 @@ fn links_are_changed_and_found() {
         for want in ["mtu 1400", "0a:00:00:00:00:21", "alias antrea: ns/web-0", "master br0"] {
             assert!(seen.contains(want), "no {want} in {seen}");
         }
-        let found = link::find_by_alias(&rtnl, "antrea: ns/web-0").unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].index, index);
+        let found = link::get_by_index(&rtnl, index).unwrap();
+        assert_eq!(found.alias.as_deref(), Some("antrea: ns/web-0"));
         assert_eq!(link::get_by_index(&rtnl, bridge).unwrap().kind, LinkKind::Bridge);
         link::set_master(&rtnl, index, None).unwrap();
         assert_eq!(link::get_by_index(&rtnl, index).unwrap().master, None);

@@ -26,7 +26,7 @@ struct Waiting {
 
 /// Messages sent together, and the switch's answers to any of them.
 #[derive(Debug)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     first: u32,
     n: u32,
     write_tx: mpsc::Sender<Bytes>,
@@ -84,18 +84,18 @@ impl Pending {
 impl Exchange {
     /// Transaction id of message `index`.
     #[must_use]
-    pub fn xid(&self, index: usize) -> Xid {
+    pub(crate) fn xid(&self, index: usize) -> Xid {
         Xid(self.first + u32::try_from(index).unwrap_or(self.n).min(self.n.saturating_sub(1)))
     }
 
     /// Sends bytes: any number of whole messages with ids of this exchange.
-    pub async fn send(&self, bytes: Bytes) -> Result<(), ChannelError> {
+    pub(crate) async fn send(&self, bytes: Bytes) -> Result<(), ChannelError> {
         self.write_tx.send(bytes).await.map_err(|_| ChannelError::Closed)
     }
 
     /// The next thing the switch says, with the index of the message it is about; none after the
     /// last message was answered.
-    pub async fn next(&mut self) -> Result<Option<(usize, Message)>, ChannelError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(usize, Message)>, ChannelError> {
         if self.done {
             return Ok(None);
         }
