@@ -8,19 +8,19 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use openflow::MacAddr;
 use tracing::{info, warn};
 
-use super::drive::Stopped;
+use super::drive::{Job, Stopped};
 use super::failure::{CniFailure, chain};
 use super::model::{PodAddress, PodRecord};
 use super::plan::Piece;
 use super::request::CmdRequest;
 use super::server::{Node, Shared};
 use super::store::EntryState;
-use super::traits::LinkSpec;
+use super::traits::{IpamRequest, LinkSpec};
 
 impl Shared {
     /// Connects a container, or says again how it is connected. The caller holds its lock.
     pub(super) async fn add(
-        &self,
+        self: &Arc<Self>,
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<CniResult, CniFailure> {
@@ -39,7 +39,11 @@ impl Shared {
         self.build(node, request).await
     }
 
-    async fn build(&self, node: &Arc<Node>, request: &CmdRequest) -> Result<CniResult, CniFailure> {
+    async fn build(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        request: &CmdRequest,
+    ) -> Result<CniResult, CniFailure> {
         self.collect_leases_once(node, &request.ipam).await;
         let used = node.ports.used_ofports().await?;
         let record = {
@@ -68,8 +72,11 @@ impl Shared {
             Err(Stopped { cause, pieces }) => {
                 // The runtime hears the cause; what could not be undone stays known and is torn
                 // down by the next request or the next start.
-                let undone = self.tear_down(node, job.ipam, job.record, &pieces).await;
-                if let Err(failure) = undone {
+                if job.is_overdue() {
+                    self.tear_down_later(node, job);
+                } else if let Err(failure) =
+                    self.tear_down(node, job.ipam, job.record, &pieces).await
+                {
                     warn!(attachment = %request.attachment, error = chain(&failure),
                         "a failed ADD is not wholly undone");
                 }
@@ -95,21 +102,45 @@ impl Shared {
     /// Unmakes pieces of an interface, and forgets it when nothing is left. The first failure is
     /// returned, after all that can be undone is.
     pub(super) async fn tear_down(
-        &self,
+        self: &Arc<Self>,
         node: &Arc<Node>,
-        ipam: super::traits::IpamRequest,
+        ipam: IpamRequest,
         record: PodRecord,
         pieces: &BTreeSet<Piece>,
     ) -> Result<(), CniFailure> {
         let attachment = record.attachment.clone();
-        self.store().mark_partial(&attachment);
-        let failures = self.mk_job(node, ipam, record).tear_down(pieces).await;
-        if let Some(first) = failures.into_iter().next() {
-            return Err(first);
+        if self.store().get(&attachment).is_some_and(|entry| entry.state == EntryState::Overdue) {
+            return Err(CniFailure::Overdue);
         }
-        self.store().remove(&attachment);
+        self.store().mark_partial(&attachment);
+        let job = self.mk_job(node, ipam, record);
+        let first_failure = job.tear_down(pieces).await.into_iter().next();
+        match first_failure {
+            None => self.store().remove(&attachment),
+            Some(_) if job.is_overdue() => self.tear_down_later(node, job),
+            Some(_) => {}
+        }
         self.publish();
-        Ok(())
+        first_failure.map_or(Ok(()), Err)
+    }
+
+    /// Unmakes an interface as soon as the steps at work on it have ended. Until then nothing else
+    /// is done with it: what ends late must not meet what is made next.
+    pub(super) fn tear_down_later(self: &Arc<Self>, node: &Arc<Node>, job: Job) {
+        self.store().put(job.record.clone(), EntryState::Overdue);
+        let (shared, node) = (Arc::clone(self), Arc::clone(node));
+        self.requests.spawn(async move {
+            job.overdue().await;
+            let attachment = job.record.attachment.clone();
+            let _guard = shared.locks.lock(&attachment).await;
+            shared.store().mark_partial(&attachment);
+            let undone = shared.tear_down(&node, job.ipam, job.record, &Piece::ALL.into()).await;
+            match undone {
+                Ok(()) => info!(%attachment, "a step that was too slow has ended and is undone"),
+                Err(failure) => warn!(%attachment, error = chain(&failure),
+                    "a step that was too slow is not wholly undone"),
+            }
+        });
     }
 }
 

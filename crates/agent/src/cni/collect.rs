@@ -21,25 +21,26 @@ pub(super) type LeaseDir = (String, Option<PathBuf>);
 impl Shared {
     /// Takes over the interfaces that are there and removes what is left of others. Runs before the
     /// first request.
-    pub(super) async fn restore(&self, node: &Arc<Node>) -> Result<(), CniFailure> {
+    pub(super) async fn restore(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), CniFailure> {
         let records = node.ports.list().await?;
-        for record in &records {
+        for record in records.iter().filter(|record| !record.ips.is_empty()) {
             node.flows.restore(record);
         }
         self.store().restore(records.clone());
         info!(n_pods = records.len(), "Pod interfaces taken over");
 
         for record in records {
-            if node.net.is_alive(&record).await {
-                continue;
-            }
             let attachment = record.attachment.clone();
-            info!(pod = %record.pod, %attachment, netns = record.netns,
-                "namespace is gone: Pod removed");
+            let why = match record.ips.is_empty() {
+                true => "its ADD was cut short",
+                false if node.net.is_alive(&record).await => continue,
+                false => "its namespace is gone",
+            };
+            info!(pod = %record.pod, %attachment, netns = record.netns, why, "Pod removed");
             // Where its lease is, is not noted; leases without an owner are collected below.
             let ipam = self.default_ipam(&attachment);
             if let Err(failure) = self.remove(node, ipam, record).await {
-                warn!(%attachment, error = chain(&failure), "Pod without namespace not removed");
+                warn!(%attachment, error = chain(&failure), "Pod not removed");
             }
         }
         self.collect_links(node).await;
@@ -107,7 +108,7 @@ impl Shared {
     }
 
     /// GC: removes every interface that is not in the runtime's list, and what nobody owns.
-    pub(super) async fn gc(&self, node: &Arc<Node>, conf: &NetConf) -> Result<(), CniFailure> {
+    pub(super) async fn gc(self: &Arc<Self>, node: &Arc<Node>, conf: &NetConf) -> Result<(), CniFailure> {
         let valid =
             conf.valid_attachments().ok_or(RequestError::ConfLacks("cni.dev/valid-attachments"))?;
         let valid: BTreeSet<&Attachment> = valid.iter().collect();

@@ -14,7 +14,7 @@ use super::traits::IpamRequest;
 impl Shared {
     /// Disconnects a container. Its namespace is not needed. The caller holds its lock.
     pub(super) async fn del(
-        &self,
+        self: &Arc<Self>,
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<(), CniFailure> {
@@ -27,7 +27,7 @@ impl Shared {
 
     /// Disconnects a container that is known.
     pub(super) async fn remove(
-        &self,
+        self: &Arc<Self>,
         node: &Arc<Node>,
         ipam: IpamRequest,
         record: PodRecord,
@@ -42,7 +42,11 @@ impl Shared {
 
     /// Nothing is known of the container: an ADD may have failed early, or a DEL come twice. What
     /// it could have left without a port is a lease and a link.
-    async fn del_unknown(&self, node: &Arc<Node>, request: &CmdRequest) -> Result<(), CniFailure> {
+    async fn del_unknown(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        request: &CmdRequest,
+    ) -> Result<(), CniFailure> {
         let record = PodRecord {
             attachment: request.attachment.clone(),
             pod: request.pod.clone(),
@@ -54,6 +58,9 @@ impl Shared {
         };
         let job = self.mk_job(node, request.ipam.clone(), record.clone());
         let failure = job.tear_down(&[Piece::Address].into()).await.into_iter().next();
+        if job.is_overdue() {
+            self.tear_down_later(node, job);
+        }
         self.reaper.reap(Arc::clone(&node.net), record);
         failure.map_or(Ok(()), Err)
     }

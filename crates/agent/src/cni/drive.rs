@@ -1,7 +1,9 @@
 //! Carries out what a plan asks for, on the real or the fake world.
 //!
 //! Operations that the plan starts together run side by side. Each has a deadline, after which it
-//! counts as failed. Not here: which operation follows which (`plan`).
+//! counts as failed. What changes something runs on to its end all the same, on a task of its own:
+//! it is overdue, and until it has ended its interface is not touched ([`Job::overdue`]).
+//! Not here: which operation follows which (`plan`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,6 +15,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use openflow::{MacAddr, OfPort};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::failure::{CniFailure, chain};
@@ -41,6 +44,8 @@ pub(super) struct Job {
     pub(super) host_mac: MacAddr,
     /// How long one operation may take.
     pub(super) deadline: Duration,
+    /// Operations that have not ended.
+    pub(super) operations: TaskTracker,
 }
 
 /// A build that failed: why, and what may be left of it.
@@ -61,6 +66,17 @@ impl Job {
             mtu: self.node.network.mtu,
             addresses: self.addresses.clone(),
         }
+    }
+
+    /// Whether an operation outlived its deadline and still runs.
+    pub(super) fn is_overdue(&self) -> bool {
+        !self.operations.is_empty()
+    }
+
+    /// Waits until no operation runs any more.
+    pub(super) async fn overdue(&self) {
+        self.operations.close();
+        self.operations.wait().await;
     }
 
     /// Makes the interface. `claim` is asked once the addresses are known, before anything is made
@@ -150,18 +166,25 @@ impl Job {
         let (job, stop) = (self.clone(), stop.clone());
         Box::pin(async move {
             let started = Instant::now();
-            let work = timeout(job.deadline, job.carry_out(op));
-            // Only waiting may be given up half way; what changes something runs to its end.
+            let too_slow = |_| Err(CniFailure::TooSlow { step: name(op) });
+            // Only waiting may be given up half way.
             let outcome = if op == Op::AwaitPort {
                 tokio::select! {
-                    outcome = work => outcome,
-                    () = stop.cancelled() => return (op, Err(CniFailure::GivenUp)),
+                    outcome = timeout(job.deadline, job.carry_out(op)) => {
+                        outcome.unwrap_or_else(too_slow)
+                    }
+                    () = stop.cancelled() => Err(CniFailure::GivenUp),
                 }
             } else {
-                work.await
+                let task = {
+                    let job = job.clone();
+                    job.operations.clone().spawn(async move { job.carry_out(op).await })
+                };
+                let ended = timeout(job.deadline, task).await;
+                ended.map_or_else(too_slow, |ended| ended.unwrap_or(Err(CniFailure::Internal)))
             };
             debug!(pod = %job.record.pod, ?op, took = ?started.elapsed(), "step ended");
-            (op, outcome.unwrap_or(Err(CniFailure::TooSlow { step: name(op) })))
+            (op, outcome)
         })
     }
 
@@ -173,6 +196,7 @@ impl Job {
             Op::CreateLink => return Ok(Output::HostMac(node.net.create(&self.link()).await?)),
             Op::ConfigureLink => node.net.configure(&self.link()).await?,
             Op::InsertPort => node.ports.add(&self.record).await?,
+            Op::NotePort => node.ports.note_addresses(&self.record).await?,
             Op::AwaitPort => {
                 let ofport = node.ports.wait_ofport(&self.record.host_name).await?;
                 return Ok(Output::PortNumber(ofport));
@@ -203,6 +227,7 @@ fn name(op: Op) -> &'static str {
         Op::CreateLink => "creating the veth pair",
         Op::ConfigureLink => "configuring the Pod's interface",
         Op::InsertPort => "adding the port to Open vSwitch",
+        Op::NotePort => "noting the Pod's addresses in Open vSwitch",
         Op::AwaitPort => "assigning a port number",
         Op::InstallFlows(_) => "installing flows",
         Op::Announce => "announcing the Pod",

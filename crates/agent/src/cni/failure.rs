@@ -56,6 +56,9 @@ pub enum CniFailure {
         /// Which.
         step: &'static str,
     },
+    /// A step of an earlier request that did not end in time is still running.
+    #[error("a step of an earlier request has not ended yet")]
+    Overdue,
     /// A step was given up because another one failed; never the first cause.
     #[error("given up")]
     GivenUp,
@@ -69,7 +72,7 @@ impl CniFailure {
     pub fn code(&self) -> Code {
         match self {
             Self::Request(error) => error.code(),
-            Self::NotReady { .. } | Self::TooSlow { .. } => Code::TRY_AGAIN_LATER,
+            Self::NotReady { .. } | Self::TooSlow { .. } | Self::Overdue => Code::TRY_AGAIN_LATER,
             Self::Ports(PortsError::Unavailable(_)) | Self::Flows(FlowsError::Unavailable(_)) => {
                 Code::TRY_AGAIN_LATER
             }

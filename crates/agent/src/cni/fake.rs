@@ -53,9 +53,9 @@ impl FakeNode {
 
     /// Fails, hangs or goes on, as a test says.
     async fn pass(&self, point: FaultPoint) -> Result<(), Injected> {
-        if self.world().hangs(point) {
-            std::future::pending::<()>().await;
-        }
+        let mut hanging = self.world().hanging();
+        // An error means that the world is gone, and the test with it.
+        drop(hanging.wait_for(|hanging| !hanging.contains(&point)).await);
         // Other requests run here, as they would at real I/O.
         tokio::task::yield_now().await;
         if self.world().fails(point) { Err(Injected(point)) } else { Ok(()) }
@@ -78,6 +78,10 @@ impl Ipam for FakeNode {
         self.pass(FaultPoint::Allocate)
             .await
             .map_err(|e| IpamError::Failed { action: "allocate", source: e.into() })?;
+        // A plugin's process takes longer than adding a port does.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
         let mut world = self.world();
         if world.leases.values().any(|owner| *owner == request.attachment) {
             return Err(IpamError::Failed { action: "allocate", source: "leased already".into() });
@@ -156,7 +160,7 @@ impl PodNet for FakeNode {
                     attachment: spec.attachment.clone(),
                     netns: spec.netns.clone(),
                     ifname: spec.ifname().to_owned(),
-                    mac: spec.mac,
+                    mac: MacAddr([2; 6]),
                     addresses: Vec::new(),
                     routes: Vec::new(),
                     is_up: false,
@@ -169,6 +173,9 @@ impl PodNet for FakeNode {
     }
 
     async fn configure(&self, spec: &LinkSpec) -> Result<(), NetError> {
+        if let Some(link) = self.world().links.get_mut(&spec.host_name) {
+            link.mac = spec.mac;
+        }
         for (point, action) in [
             (FaultPoint::Address, "add address to"),
             (FaultPoint::Route, "add route to"),
@@ -279,6 +286,28 @@ impl Ports for FakeNode {
             port.ofport = number;
         }
         world.ports.insert(name(), port);
+        Ok(())
+    }
+
+    async fn note_addresses(&self, record: &PodRecord) -> Result<(), PortsError> {
+        self.reach_ovs()?;
+        let failed = |source| PortsError::Failed {
+            action: "note addresses on",
+            name: record.host_name.clone(),
+            source,
+        };
+        self.pass(FaultPoint::NotePort).await.map_err(|e| failed(e.into()))?;
+        let mut world = self.world();
+        let taken = |p: &PodRecord| p.host_name != record.host_name;
+        for ip in &record.ips {
+            if world.ports.values().any(|p| taken(p) && p.ips.contains(ip)) {
+                world.violation(format!("two ports have {ip}"));
+            }
+        }
+        let port = world.ports.get_mut(&record.host_name);
+        let port = port.ok_or_else(|| failed("no such port".into()))?;
+        port.mac = record.mac;
+        port.ips.clone_from(&record.ips);
         Ok(())
     }
 

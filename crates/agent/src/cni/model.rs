@@ -16,6 +16,8 @@ const NAME_PREFIX: usize = 8;
 
 /// Hex digits behind them.
 const NAME_HASH: usize = 6;
+/// The MAC of a Pod that has none yet.
+const NO_MAC: &str = "00:00:00:00:00:00";
 
 /// Value of `external_ids:antrea-type` of a Pod's port.
 pub const CONTAINER: &str = "container";
@@ -123,9 +125,9 @@ pub struct PodRecord {
     pub netns: String,
     /// The host's end and the port.
     pub host_name: HostIfName,
-    /// MAC inside the Pod.
+    /// MAC inside the Pod; zero until it has addresses.
     pub mac: MacAddr,
-    /// Addresses inside the Pod.
+    /// Addresses inside the Pod; empty until they are leased.
     pub ips: Vec<IpAddr>,
     /// OpenFlow number: asked for at first, then the one OVS gave.
     pub ofport: OfPort,
@@ -150,12 +152,9 @@ pub enum RecordError {
 impl PodRecord {
     /// The notes on the port that describe this interface.
     pub fn external_ids(&self) -> BTreeMap<String, String> {
-        let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
-        BTreeMap::from(
+        let ids = BTreeMap::from(
             [
                 (external_id::TYPE, CONTAINER.to_owned()),
-                (external_id::MAC, self.mac.to_string()),
-                (external_id::IP, ips.join(",")),
                 (external_id::CONTAINER_ID, self.attachment.container_id.to_string()),
                 (external_id::POD_NAME, self.pod.name.clone()),
                 (external_id::POD_NAMESPACE, self.pod.namespace.clone()),
@@ -163,11 +162,23 @@ impl PodRecord {
                 (external_id::NETNS, self.netns.clone()),
             ]
             .map(|(key, value)| (key.to_owned(), value)),
-        )
+        );
+        ids.into_iter().chain(self.address_ids()).collect()
+    }
+
+    /// The part of the notes that says which addresses the Pod has; empty before it has any.
+    pub fn address_ids(&self) -> BTreeMap<String, String> {
+        if self.ips.is_empty() {
+            return BTreeMap::new();
+        }
+        let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
+        let (mac, ips) = (self.mac.to_string(), ips.join(","));
+        BTreeMap::from([(external_id::MAC.to_owned(), mac), (external_id::IP.to_owned(), ips)])
     }
 
     /// Reads the notes back. None when they are those of another kind of port. A port of the Go
-    /// agent may lack the namespace path; it is empty then.
+    /// agent may lack the namespace path; it is empty then. A port whose ADD was cut short may have
+    /// neither MAC nor addresses yet.
     pub fn from_external_ids(
         port_name: &str,
         ofport: OfPort,
@@ -184,8 +195,11 @@ impl PodRecord {
         let ifname = ids.get(external_id::IF_DEV).map_or("eth0", String::as_str);
         let attachment = Attachment::new(container_id, ifname)
             .map_err(|_| bad(external_id::CONTAINER_ID, container_id))?;
-        let mac = get(external_id::MAC)?;
-        let ip = get(external_id::IP)?;
+        let is_bare = !ids.contains_key(external_id::MAC) && !ids.contains_key(external_id::IP);
+        let (mac, ip) = match is_bare {
+            true => (NO_MAC, ""),
+            false => (get(external_id::MAC)?, get(external_id::IP)?),
+        };
         let ips = ip.split(',').map(str::trim).filter(|text| !text.is_empty());
         let text_of = |key| ids.get(key).cloned().unwrap_or_default();
         Ok(Some(Self {
@@ -250,6 +264,17 @@ mod tests {
         assert_eq!(ids["ip-address"], "10.77.1.5,fd77::5");
         let read = PodRecord::from_external_ids(record.host_name.as_str(), OfPort(17), &ids);
         assert_eq!(read, Ok(Some(record)));
+    }
+
+    #[test]
+    fn a_port_may_be_there_before_its_addresses() {
+        let bare = PodRecord { mac: MacAddr([0; 6]), ips: vec![], ..mk_record() };
+        let mut ids = bare.external_ids();
+        assert!(!ids.contains_key("ip-address") && !ids.contains_key("attached-mac"), "{ids:?}");
+        let read = |ids: &_| PodRecord::from_external_ids(bare.host_name.as_str(), OfPort(17), ids);
+        assert_eq!(read(&ids), Ok(Some(bare.clone())));
+        ids.extend(mk_record().address_ids());
+        assert_eq!(read(&ids), Ok(Some(mk_record())));
     }
 
     #[test]

@@ -4,13 +4,16 @@
 //! operations at once may run side by side. Both know nothing of Pods, addresses or errors.
 //!
 //! ```text
-//!   Allocate - CreateLink +- ConfigureLink ----------+
-//!                         +- InsertPort - AwaitPort -+- Announce - made
-//!                         +- InstallFlows -----------+
+//!   Allocate ---+--------------+- ConfigureLink ------------------+
+//!               |              +- InstallFlows -------------------+- Announce - made
+//!               +--------------+- NotePort -----------------------+
+//!   CreateLink -+- InsertPort -+- AwaitPort ----------------------+
 //!
 //!   RemoveFlows +-- FlushConntrack - ReleaseAddress
 //!   DeletePort -+-- DeleteLink
 //! ```
+//! What joins two lines waits for both. The two long waits, for an address and for a port number,
+//! are side by side; a port that is added before its addresses are known gets them noted later.
 //! A failure lets running operations end, starts no other, and unmakes what was begun. An address
 //! is released only when nothing can use it any more.
 //! Not here: carrying operations out (`drive`).
@@ -28,8 +31,10 @@ pub enum Op {
     CreateLink,
     /// Addresses, routes, offloads, up.
     ConfigureLink,
-    /// Add the port to the bridge.
+    /// Add the port to the bridge, with what is known of it.
     InsertPort,
+    /// Write the addresses into the port's notes.
+    NotePort,
     /// Wait for the port's number.
     AwaitPort,
     /// Put flows for this number on the switch.
@@ -104,14 +109,10 @@ pub enum Progress {
 pub struct Build {
     /// The number that flows are made for: asked for first, then the one the port got.
     ofport: OfPort,
-    /// The number that flows were last sent for.
-    sent_for: Option<OfPort>,
     running: BTreeSet<Op>,
-    configured: bool,
-    numbered: bool,
+    done: BTreeSet<Op>,
     begun: BTreeSet<Piece>,
     failed: bool,
-    announced: bool,
 }
 
 impl Build {
@@ -119,52 +120,31 @@ impl Build {
     pub fn start(requested: OfPort) -> (Self, Vec<Op>) {
         let mut build = Self {
             ofport: requested,
-            sent_for: None,
             running: BTreeSet::new(),
-            configured: false,
-            numbered: false,
+            done: BTreeSet::new(),
             begun: BTreeSet::new(),
             failed: false,
-            announced: false,
         };
-        let ops = build.begin(vec![Op::Allocate]);
+        let ops = build.begin();
         (build, ops)
     }
 
     /// Takes what happened and returns what to do next.
     pub fn step(&mut self, event: Event) -> Vec<Op> {
-        self.running.remove(&event.op());
-        let next = match event {
+        let op = event.op();
+        self.running.remove(&op);
+        match event {
             // Neighbours find a Pod without being told, only later.
-            Event::Done(Op::Announce) | Event::Failed(Op::Announce) => {
-                self.announced = true;
-                vec![]
+            Event::Failed(Op::Announce) | Event::Done(_) => {
+                self.done.insert(op);
             }
-            Event::Failed(_) => {
-                self.failed = true;
-                vec![]
-            }
-            Event::Done(Op::Allocate) => vec![Op::CreateLink],
-            Event::Done(Op::CreateLink) => {
-                vec![Op::ConfigureLink, Op::InsertPort, Op::InstallFlows(self.ofport)]
-            }
-            Event::Done(Op::ConfigureLink) => {
-                self.configured = true;
-                vec![]
-            }
-            Event::Done(Op::InsertPort) => vec![Op::AwaitPort],
+            Event::Failed(_) => self.failed = true,
             Event::PortNumber(ofport) => {
-                self.numbered = true;
+                self.done.insert(op);
                 self.ofport = ofport;
-                vec![]
             }
-            Event::Done(_) => vec![],
-        };
-        if self.failed {
-            return vec![];
         }
-        let next = if next.is_empty() { self.last_steps() } else { next };
-        self.begin(next)
+        if self.failed { vec![] } else { self.begin() }
     }
 
     /// How far it is.
@@ -172,41 +152,69 @@ impl Build {
         match (self.failed, self.running.is_empty()) {
             (true, true) => Progress::Stopped(self.begun.clone()),
             (true, false) => Progress::Stopping,
-            (false, _) if self.announced => Progress::Made,
+            (false, _) if self.done.contains(&Op::Announce) => Progress::Made,
             (false, _) => Progress::Building,
         }
     }
 
-    /// What can follow once the link is up and the port has its number: flows again, if OVS gave
-    /// another number than the one asked for, then the announcement.
-    fn last_steps(&self) -> Vec<Op> {
-        let flows_run = self.running.iter().any(|op| matches!(op, Op::InstallFlows(_)));
-        if !self.numbered || flows_run {
-            return vec![];
-        }
-        if self.sent_for != Some(self.ofport) {
-            return vec![Op::InstallFlows(self.ofport)];
-        }
-        let done = self.configured && self.running.is_empty() && !self.announced;
-        if done { vec![Op::Announce] } else { vec![] }
-    }
-
-    fn begin(&mut self, ops: Vec<Op>) -> Vec<Op> {
+    fn begin(&mut self) -> Vec<Op> {
+        let flows = Op::InstallFlows(self.ofport);
+        let all = [
+            Op::Allocate,
+            Op::CreateLink,
+            Op::ConfigureLink,
+            Op::InsertPort,
+            Op::NotePort,
+            flows,
+            Op::AwaitPort,
+            Op::Announce,
+        ];
+        let ops: Vec<_> = all.into_iter().filter(|op| self.may_start(*op)).collect();
         for op in &ops {
             self.running.insert(*op);
             let piece = match op {
                 Op::Allocate => Piece::Address,
                 Op::CreateLink => Piece::Link,
                 Op::InsertPort => Piece::Port,
-                Op::InstallFlows(ofport) => {
-                    self.sent_for = Some(*ofport);
-                    Piece::Flows
-                }
+                Op::InstallFlows(_) => Piece::Flows,
                 _ => continue,
             };
             self.begun.insert(piece);
         }
+        if ops.contains(&Op::InsertPort) && self.done.contains(&Op::Allocate) {
+            // It goes with its addresses.
+            self.done.insert(Op::NotePort);
+        }
         ops
+    }
+
+    fn may_start(&self, op: Op) -> bool {
+        let done = |op: Op| self.done.contains(&op);
+        if done(op) || self.running.contains(&op) {
+            return false;
+        }
+        match op {
+            Op::ConfigureLink => done(Op::Allocate) && done(Op::CreateLink),
+            Op::InsertPort => done(Op::CreateLink),
+            Op::NotePort => done(Op::Allocate) && done(Op::InsertPort),
+            Op::AwaitPort => done(Op::InsertPort),
+            Op::InstallFlows(_) => {
+                // One at a time: if OVS gives another number than the one asked for, they are
+                // replaced.
+                let flows_run = self.running.iter().any(|op| matches!(op, Op::InstallFlows(_)));
+                done(Op::Allocate) && done(Op::CreateLink) && !flows_run
+            }
+            Op::Announce => {
+                let needed = [
+                    Op::ConfigureLink,
+                    Op::NotePort,
+                    Op::AwaitPort,
+                    Op::InstallFlows(self.ofport),
+                ];
+                needed.into_iter().all(done) && self.running.is_empty()
+            }
+            _ => true,
+        }
     }
 }
 
@@ -246,16 +254,6 @@ impl Teardown {
             self.failed.insert(op);
         }
         self.ready()
-    }
-
-    /// Whether nothing runs and nothing more can be started.
-    pub fn is_settled(&self) -> bool {
-        self.running.is_empty()
-    }
-
-    /// Whether all is unmade.
-    pub fn is_complete(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty() && self.failed.is_empty()
     }
 
     fn ready(&mut self) -> Vec<Op> {

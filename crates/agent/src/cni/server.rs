@@ -156,6 +156,7 @@ impl Shared {
             addresses: Vec::new(),
             host_mac: MacAddr([0; 6]),
             deadline: self.config.step_deadline,
+            operations: TaskTracker::new(),
         }
     }
 
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     /// Waits until the node is known and takes over what is there.
-    async fn start_up(&self) {
+    async fn start_up(self: &Arc<Self>) {
         let mut ready_rx = self.ready_rx.clone();
         loop {
             let node =
@@ -273,6 +274,14 @@ impl Server {
     #[cfg(test)]
     pub(super) async fn start_up(&self) {
         self.shared.start_up().await;
+    }
+
+    /// Waits until no request runs, nor the undoing of one.
+    #[cfg(test)]
+    pub(super) async fn wait_undone(&self) {
+        self.shared.requests.close();
+        self.shared.requests.wait().await;
+        self.shared.requests.reopen();
     }
 
     #[cfg(test)]

@@ -20,6 +20,8 @@ const POD_OFPORTS: std::ops::RangeInclusive<u32> = 64..=32767;
 pub(super) enum EntryState {
     /// It is being made, or what could not be unmade is left of it.
     Partial,
+    /// As `Partial`, and a step that outlived its deadline is still at work on it.
+    Overdue,
     /// It is there.
     Made,
 }
@@ -53,7 +55,10 @@ impl InterfaceStore {
             if POD_OFPORTS.contains(&highest) {
                 self.next_ofport = self.next_ofport.max(highest);
             }
-            let entry = Entry { state: EntryState::Made, record };
+            // A crash came before the port got its addresses.
+            let state =
+                if record.ips.is_empty() { EntryState::Partial } else { EntryState::Made };
+            let entry = Entry { state, record };
             self.entries.insert(entry.record.attachment.clone(), entry);
         }
     }

@@ -227,11 +227,11 @@ pub struct OwnedLink {
 /// The Pod's side of the kernel.
 #[async_trait]
 pub trait PodNet: Send + Sync {
-    /// Makes the veth pair, one end inside the Pod, drops the kernel's own copy of its frames where
+    /// Makes the veth pair, one end inside the Pod, without MAC and addresses; drops the kernel's own copy of its frames where
     /// the datapath needs that, and then brings the host's end up. Returns that end's MAC.
     async fn create(&self, spec: &LinkSpec) -> Result<MacAddr, NetError>;
 
-    /// Gives the Pod's end its addresses, routes and offloads, and brings it up.
+    /// Gives the Pod's end its MAC, addresses, routes and offloads, and brings it up.
     async fn configure(&self, spec: &LinkSpec) -> Result<(), NetError>;
 
     /// Tells neighbours where the addresses are now.
@@ -257,6 +257,9 @@ pub trait PodNet: Send + Sync {
 pub trait Ports: Send + Sync {
     /// Adds the port with the record in its notes, and asks for the record's number.
     async fn add(&self, record: &PodRecord) -> Result<(), PortsError>;
+
+    /// Completes the notes of a port that was added before its addresses were known.
+    async fn note_addresses(&self, record: &PodRecord) -> Result<(), PortsError>;
 
     /// Waits for the number that the port got.
     async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError>;

@@ -60,6 +60,9 @@ pub enum PortError {
         /// The bridge it is on.
         bridge: String,
     },
+    /// The port was deleted.
+    #[error("port {0} is gone")]
+    Gone(String),
     /// ovs-vswitchd could not make the interface.
     #[error("Open vSwitch cannot use interface {name}: {reason}")]
     Failed {
@@ -281,11 +284,26 @@ impl OvsdbSession {
         }
     }
 
-    /// Sets columns of the interface of this name; one that is not there is no error.
-    pub async fn update_interface(&self, name: &str, row: Row) -> Result<(), OvsdbError> {
-        let conditions = vec![Condition::equal("name", name)];
-        self.transact(vec![Operation::Update { table: Table::Interface, conditions, row }]).await?;
-        Ok(())
+    /// Adds notes to a port of ours that may just have been added; notes of the same keys stay.
+    pub async fn note_port(
+        &self,
+        name: &str,
+        external_ids: &BTreeMap<String, String>,
+    ) -> Result<(), PortError> {
+        let operations = vec![
+            Operation::require_named(Table::Port, name),
+            Operation::Mutate {
+                table: Table::Port,
+                conditions: vec![Condition::equal("name", name)],
+                mutations: vec![Mutation::insert("external_ids", external_ids)],
+            },
+        ];
+        match self.transact(operations).await {
+            Err(OvsdbError::Refused(failure)) if failure.is_wait_failure() => {
+                Err(PortError::Gone(name.to_owned()))
+            }
+            noted => Ok(noted.map(drop)?),
+        }
     }
 }
 

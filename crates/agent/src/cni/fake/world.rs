@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use cni_api::Attachment;
 use ipnet::{IpNet, Ipv4Net};
 use openflow::{MacAddr, OfPort};
+use tokio::sync::watch;
 
 use super::super::model::{HostIfName, PodRecord};
 
@@ -28,6 +29,8 @@ pub enum FaultPoint {
     LinkUp,
     /// OVSDB refuses the port.
     InsertPort,
+    /// OVSDB refuses the notes.
+    NotePort,
     /// `ofport` becomes -1.
     PortRefused,
     /// `ofport` is never set.
@@ -50,7 +53,7 @@ pub enum FaultPoint {
 
 impl FaultPoint {
     /// Every point at which an ADD can fail for good.
-    pub const OF_ADD: [Self; 11] = [
+    pub const OF_ADD: [Self; 12] = [
         Self::Allocate,
         Self::CreateLink,
         Self::MoveLink,
@@ -59,6 +62,7 @@ impl FaultPoint {
         Self::Offload,
         Self::LinkUp,
         Self::InsertPort,
+        Self::NotePort,
         Self::PortRefused,
         Self::PortNoNumber,
         Self::InstallFlows,
@@ -108,7 +112,7 @@ pub struct World {
     /// The number that the next port gets, whatever is asked for.
     pub force_ofport: Option<OfPort>,
     faults: BTreeMap<FaultPoint, usize>,
-    hanging: BTreeSet<FaultPoint>,
+    hanging: watch::Sender<BTreeSet<FaultPoint>>,
     violations: Vec<String>,
     last_ip: u8,
 }
@@ -129,15 +133,17 @@ impl World {
         self.faults.insert(point, n_times);
     }
 
-    /// Makes calls hang at a point.
+    /// Makes calls hang at a point, until the world is healed: then they go on.
     pub fn hang_at(&mut self, point: FaultPoint) {
-        self.hanging.insert(point);
+        self.hanging.send_modify(|hanging| {
+            hanging.insert(point);
+        });
     }
 
     /// Calls go through again.
     pub fn heal(&mut self) {
         self.faults.clear();
-        self.hanging.clear();
+        self.hanging.send_modify(BTreeSet::clear);
     }
 
     /// What was done that must never be done.
@@ -163,8 +169,9 @@ impl World {
         true
     }
 
-    pub(super) fn hangs(&self, point: FaultPoint) -> bool {
-        self.hanging.contains(&point)
+    /// Where calls hang now.
+    pub(super) fn hanging(&self) -> watch::Receiver<BTreeSet<FaultPoint>> {
+        self.hanging.subscribe()
     }
 
     pub(super) fn violation(&mut self, what: String) {

@@ -111,7 +111,8 @@ impl RealLinks {
             host_mac: None,
             pod_netns: &pod_netns,
             pod_name: spec.ifname(),
-            pod_mac: Some(host::MacAddr(spec.mac.0)),
+            // It follows from the addresses.
+            pod_mac: None,
             mtu: spec.mtu,
             master,
         };
@@ -267,6 +268,8 @@ fn configure_inside(spec: &LinkSpec, checksum: Offload) -> Result<(), NetError> 
         let off = offload::disable_tx_checksum(ifname);
         off.map_err(|error| failed("switch off checksum offload of", ifname)(error.into()))?;
     }
+    link::set_mac(&rtnl, index, host::MacAddr(spec.mac.0))
+        .map_err(|error| failed("set MAC of", ifname)(error.into()))?;
     for PodAddress { address: net, .. } in &spec.addresses {
         address::add(&rtnl, index, *net)
             .map_err(|error| failed("add address to", ifname)(error.into()))?;

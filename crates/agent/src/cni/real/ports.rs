@@ -93,6 +93,12 @@ impl Ports for RealPorts {
         self.ovsdb.add_port(spec).await.map_err(|error| translate(error, "add", name))
     }
 
+    async fn note_addresses(&self, record: &PodRecord) -> Result<(), PortsError> {
+        let name = record.host_name.as_str();
+        let noted = self.ovsdb.note_port(name, &record.address_ids()).await;
+        noted.map_err(|error| translate(error, "note addresses on", name))
+    }
+
     async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError> {
         let name = name.as_str();
         tokio::select! {

@@ -20,7 +20,7 @@ async fn an_add_that_fails_anywhere_leaves_nothing_and_the_retry_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_of_add_that_never_ends_is_given_up() {
+async fn a_step_of_add_that_is_too_slow_takes_no_effect_after_its_undo() {
     let rig = mk_rig().await;
     for point in FaultPoint::OF_ADD {
         rig.create_netns("c1");
@@ -28,13 +28,68 @@ async fn a_step_of_add_that_never_ends_is_given_up() {
         let refused = rig.add("c1").await.expect_err("the fault is there");
         assert_eq!(refused.code, 11, "{point:?}: {refused:?}");
         assert!(refused.message.ends_with("did not end in time"), "{refused:?}");
+        // Waiting for a number changes nothing and is given up; all else is waited for.
+        if ![FaultPoint::PortNoNumber, FaultPoint::PortRefused].contains(&point) {
+            for again in [rig.add("c1").await, rig.del("c1").await] {
+                let again = again.expect_err("the step has not ended");
+                assert_eq!(again.code, 11, "{point:?}: {again:?}");
+                assert!(again.message.contains("has not ended yet"), "{again:?}");
+            }
+        }
+        // The step ends, and does what it was to do.
         rig.fake.world().heal();
+        rig.server.wait_undone().await;
         rig.assert_empty();
         rig.add("c1").await.unwrap();
         rig.del("c1").await.unwrap();
         rig.server.wait_links_deleted().await;
         rig.assert_empty();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_del_that_is_too_slow_does_not_hit_the_next_add() {
+    let rig = mk_rig().await;
+    for point in [
+        FaultPoint::RemoveFlows,
+        FaultPoint::DeletePort,
+        FaultPoint::FlushConntrack,
+        FaultPoint::Release,
+    ] {
+        rig.create_netns("c1");
+        rig.add("c1").await.unwrap();
+        rig.fake.world().hang_at(point);
+        assert_eq!(rig.del("c1").await.unwrap_err().code, 11, "{point:?}");
+        let again = rig.add("c1").await.unwrap_err();
+        assert!(again.message.contains("has not ended yet"), "{point:?}: {again:?}");
+        rig.fake.world().heal();
+        rig.server.wait_undone().await;
+        rig.assert_empty();
+        let result = rig.add("c1").await.unwrap();
+        rig.check("c1", &result).await.unwrap();
+        rig.del("c1").await.unwrap();
+        rig.server.wait_links_deleted().await;
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_without_addresses_is_removed_at_start() {
+    let rig = mk_rig().await;
+    rig.create_netns("c1");
+    rig.add("c1").await.unwrap();
+    {
+        // The agent was killed between adding the port and noting its addresses.
+        let mut world = rig.fake.world();
+        world.flows.clear();
+        world.connections.clear();
+        let port = world.ports.values_mut().next().unwrap();
+        (port.mac, port.ips) = (openflow::MacAddr([0; 6]), vec![]);
+    }
+    let rig = restart(rig.fake).await;
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+    rig.add("c1").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
