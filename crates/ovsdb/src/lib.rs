@@ -2,12 +2,14 @@
 //! transactions, monitor updates, JSON-RPC framing.
 //!
 //! Pure data: JSON in, types out, and back. Opens no socket and keeps no state but the stream
-//! [`Splitter`] and the monitored [`Snapshot`]. What a server sends is untrusted: every decoder
+//! [`Splitter`] and the monitored [`Snapshot`] (kept by a [`Monitor`] over reconnects). What a server sends is untrusted: every decoder
 //! returns an error that names the table and column, and none panics.
 //!
 //! Not here: the connection, reconnects, ports and bridges as operations (`switch::ovsdb_session`).
 
 mod column;
+mod lock;
+mod monitor;
 mod operation;
 mod result;
 mod row;
@@ -19,8 +21,10 @@ mod update;
 mod value;
 
 pub use column::{Column, ColumnError};
+pub use lock::{LockError, LockEvent, LockMethod, lock_reply};
+pub use monitor::{Established, Monitor, MonitorError, MonitorMethod, RowFilter};
 pub use operation::{Condition, Function, Mutation, Mutator, Operation, Until};
-pub use result::{OpFailure, OpResult, TransactError, parse_results};
+pub use result::{ErrorKind, OpFailure, OpResult, TransactError, parse_results};
 pub use row::Row;
 pub use rpc::{Id, Incoming, RpcError, echo_reply, notification, request, response};
 pub use snapshot::{PortView, Rows, Snapshot};

@@ -1,5 +1,7 @@
 //! Operations of a transaction (RFC 7047 section 5.2).
 
+use std::time::Duration;
+
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -53,7 +55,7 @@ pub enum Operation {
         /// Which rows.
         conditions: Vec<Condition>,
     },
-    /// Fails the transaction unless rows are as given.
+    /// Fails the transaction unless rows are as given, at once or within a time.
     Wait {
         /// Where.
         table: Table,
@@ -61,6 +63,8 @@ pub enum Operation {
         conditions: Vec<Condition>,
         /// Which columns are compared.
         columns: Vec<String>,
+        /// How long the server may wait for it; zero fails at once, none waits for ever.
+        timeout: Option<Duration>,
         /// Whether they have to be equal or different.
         until: Until,
         /// What they are compared with.
@@ -70,6 +74,13 @@ pub enum Operation {
     Comment(String),
     /// Fails the transaction.
     Abort,
+    /// Fails the transaction unless this connection has the lock.
+    Assert {
+        /// Name of the lock.
+        lock: String,
+    },
+    /// Has the transaction's changes on disk before its reply.
+    CommitDurable,
 }
 
 /// What a wait operation waits for.
@@ -103,6 +114,43 @@ pub enum Function {
     Includes,
     /// A set or map has none of these elements.
     Excludes,
+    /// A number is less.
+    Less,
+    /// A number is less or equal.
+    LessOrEqual,
+    /// A number is greater.
+    Greater,
+    /// A number is greater or equal.
+    GreaterOrEqual,
+}
+
+impl Function {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Equal,
+        Self::NotEqual,
+        Self::Includes,
+        Self::Excludes,
+        Self::Less,
+        Self::LessOrEqual,
+        Self::Greater,
+        Self::GreaterOrEqual,
+    ];
+
+    /// Its word in the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::Includes => "includes",
+            Self::Excludes => "excludes",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
 }
 
 /// A change of a column.
@@ -123,21 +171,62 @@ pub enum Mutator {
     Insert,
     /// Takes elements out of a set or map; a set of keys takes pairs out of a map.
     Delete,
-    /// Adds a number.
+    /// Adds a number; to each element of a set.
     Add,
+    /// Subtracts a number; from each element of a set.
+    Subtract,
+    /// Multiplies by a number; each element of a set.
+    Multiply,
+    /// Divides by a number; each element of a set.
+    Divide,
+    /// Leaves the remainder of a division of integers; of each element of a set.
+    Remainder,
+}
+
+impl Mutator {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Insert,
+        Self::Delete,
+        Self::Add,
+        Self::Subtract,
+        Self::Multiply,
+        Self::Divide,
+        Self::Remainder,
+    ];
+
+    /// Its word in the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Delete => "delete",
+            Self::Add => "+=",
+            Self::Subtract => "-=",
+            Self::Multiply => "*=",
+            Self::Divide => "/=",
+            Self::Remainder => "%=",
+        }
+    }
 }
 
 impl Condition {
+    /// `column` compared by `function` with this value.
+    #[must_use]
+    pub fn new(column: &str, function: Function, value: impl Into<Value>) -> Self {
+        Self { column: column.to_owned(), function, value: value.into() }
+    }
+
     /// `column` has this value.
     #[must_use]
     pub fn equal(column: &str, value: impl Into<Value>) -> Self {
-        Self { column: column.to_owned(), function: Function::Equal, value: value.into() }
+        Self::new(column, Function::Equal, value)
     }
 
     /// `column` has at least these elements.
     #[must_use]
     pub fn includes(column: &str, value: impl Into<Value>) -> Self {
-        Self { column: column.to_owned(), function: Function::Includes, value: value.into() }
+        Self::new(column, Function::Includes, value)
     }
 
     /// The row with this uuid.
@@ -146,37 +235,32 @@ impl Condition {
         Self::equal("_uuid", uuid)
     }
 
-    fn to_json(&self) -> Json {
-        let function = match self.function {
-            Function::Equal => "==",
-            Function::NotEqual => "!=",
-            Function::Includes => "includes",
-            Function::Excludes => "excludes",
-        };
-        json!([self.column, function, self.value.to_json()])
+    pub(crate) fn to_json(&self) -> Json {
+        json!([self.column, self.function.as_str(), self.value.to_json()])
     }
 }
 
 impl Mutation {
+    /// Changes `column` by `mutator` with this value.
+    #[must_use]
+    pub fn new(column: &str, mutator: Mutator, value: impl Into<Value>) -> Self {
+        Self { column: column.to_owned(), mutator, value: value.into() }
+    }
+
     /// Puts elements into `column`.
     #[must_use]
     pub fn insert(column: &str, value: impl Into<Value>) -> Self {
-        Self { column: column.to_owned(), mutator: Mutator::Insert, value: value.into() }
+        Self::new(column, Mutator::Insert, value)
     }
 
     /// Takes elements out of `column`.
     #[must_use]
     pub fn delete(column: &str, value: impl Into<Value>) -> Self {
-        Self { column: column.to_owned(), mutator: Mutator::Delete, value: value.into() }
+        Self::new(column, Mutator::Delete, value)
     }
 
     fn to_json(&self) -> Json {
-        let mutator = match self.mutator {
-            Mutator::Insert => "insert",
-            Mutator::Delete => "delete",
-            Mutator::Add => "+=",
-        };
-        json!([self.column, mutator, self.value.to_json()])
+        json!([self.column, self.mutator.as_str(), self.value.to_json()])
     }
 }
 
@@ -194,6 +278,7 @@ impl Operation {
             table,
             conditions: vec![Condition::equal("name", name)],
             columns: vec!["name".to_owned()],
+            timeout: Some(Duration::ZERO),
             until: Until::Equal,
             rows: vec![Row::new().with("name", name)],
         }
@@ -248,14 +333,23 @@ impl Operation {
             Self::Delete { table, conditions } => json!({
                 "op": "delete", "table": table.name(), "where": all(conditions),
             }),
-            Self::Wait { table, conditions, columns, until, rows } => json!({
-                "op": "wait", "table": table.name(), "timeout": 0, "where": all(conditions),
-                "columns": columns,
-                "until": match until { Until::Equal => "==", Until::NotEqual => "!=" },
-                "rows": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
-            }),
+            Self::Wait { table, conditions, columns, timeout, until, rows } => {
+                let mut json = json!({
+                    "op": "wait", "table": table.name(), "where": all(conditions),
+                    "columns": columns,
+                    "until": match until { Until::Equal => "==", Until::NotEqual => "!=" },
+                    "rows": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+                });
+                if let Some(timeout) = timeout {
+                    // The server counts in milliseconds and takes numbers that fit an i64.
+                    json["timeout"] = json!(i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX));
+                }
+                json
+            }
             Self::Comment(text) => json!({"op": "comment", "comment": text}),
             Self::Abort => json!({"op": "abort"}),
+            Self::Assert { lock } => json!({"op": "assert", "lock": lock}),
+            Self::CommitDurable => json!({"op": "commit", "durable": true}),
         }
     }
 }
@@ -296,5 +390,8 @@ mod tests {
                 "where":[["_uuid","==",["uuid","00000000-0000-0000-0000-000000000000"]]]}"#,
         );
         check(&Operation::Abort, r#"{"op":"abort"}"#);
+        let lock = "antrea".to_owned();
+        check(&Operation::Assert { lock }, r#"{"op":"assert","lock":"antrea"}"#);
+        check(&Operation::CommitDurable, r#"{"op":"commit","durable":true}"#);
     }
 }

@@ -31,7 +31,75 @@ pub struct OpFailure {
     pub details: Option<String>,
 }
 
+/// The kinds of errors that the protocol names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A constraint of the schema is violated, a duplicate name for instance.
+    ConstraintViolation,
+    /// A row would refer to one that is not there.
+    ReferentialIntegrity,
+    /// A wait did not find in time what it asks for.
+    TimedOut,
+    /// An assert names a lock that this connection does not have.
+    NotOwner,
+    /// An abort operation.
+    Aborted,
+    /// A division by zero.
+    Domain,
+    /// A result that is no 64-bit number.
+    Range,
+    /// The request has not the form that the protocol wants; or names a table or column that is
+    /// not there.
+    Syntax,
+    /// The request names a database that is not there.
+    UnknownDatabase,
+    /// Two rows have one name in a transaction.
+    DuplicateUuidName,
+    /// Something is not implemented, not allowed, or the method is not known.
+    NotSupported,
+    /// Memory or disk is full.
+    ResourcesExhausted,
+    /// The disk failed.
+    Io,
+    /// The database is not usable: it is converted, leaves its cluster, has no leader.
+    Unavailable,
+    /// An error that this crate has no name for.
+    Other,
+}
+
+impl ErrorKind {
+    /// The kind of the error with this name.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name {
+            "constraint violation" => Self::ConstraintViolation,
+            "referential integrity violation" => Self::ReferentialIntegrity,
+            "timed out" => Self::TimedOut,
+            "not owner" => Self::NotOwner,
+            "aborted" => Self::Aborted,
+            "domain error" => Self::Domain,
+            "range error" => Self::Range,
+            "syntax error" | "unknown table" | "unknown column" => Self::Syntax,
+            "unknown database" => Self::UnknownDatabase,
+            "duplicate uuid-name" => Self::DuplicateUuidName,
+            "not supported" | "not allowed" | "unknown method" => Self::NotSupported,
+            "resources exhausted" => Self::ResourcesExhausted,
+            "I/O error" => Self::Io,
+            "canceled" | "database not available" | "not leader" | "cluster error" => {
+                Self::Unavailable
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
 impl OpFailure {
+    /// Which of the protocol's errors it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of(&self.error)
+    }
+
     /// Whether a constraint of the schema was violated, a duplicate name for instance.
     #[must_use]
     pub fn is_constraint_violation(&self) -> bool {

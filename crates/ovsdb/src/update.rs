@@ -1,4 +1,5 @@
-//! Monitor requests and updates in the form of `monitor_cond` (`update2`), ovsdb-server(7).
+//! Monitor updates: in the form of `monitor_cond` and `monitor_cond_since` (`update2`, `update3`,
+//! ovsdb-server(7)) and in that of the older `monitor` (`update`, RFC 7047 section 4.1.6).
 
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
@@ -86,7 +87,9 @@ impl TableUpdates {
     ) -> Result<Option<Self>, UpdateError> {
         let params = params.as_array().map(Vec::as_slice);
         let (id, updates) = match (method, params) {
-            ("update2", Some([id, updates])) | ("update3", Some([id, _, updates])) => (id, updates),
+            ("update" | "update2", Some([id, updates])) | ("update3", Some([id, _, updates])) => {
+                (id, updates)
+            }
             _ => return Err(UpdateError::Malformed("wrong number of parameters")),
         };
         if id.as_str() != Some(monitor_id) {
@@ -115,6 +118,13 @@ impl RowUpdate {
             return columns(row).map(Self::Modify);
         }
         if object.contains_key("delete") {
+            return Ok(Self::Delete);
+        }
+        // The older form has the whole new row, and none when the row is gone.
+        if let Some(row) = object.get("new").filter(|row| !row.is_null()) {
+            return columns(row).map(Self::Is);
+        }
+        if object.contains_key("old") {
             return Ok(Self::Delete);
         }
         Err(UpdateError::Malformed("a row is neither initial, insert, modify nor delete"))

@@ -4,6 +4,7 @@
 pub mod fuzz;
 pub mod netns;
 pub mod ovs;
+pub mod ovsdb;
 pub mod wait;
 
 pub use wait::wait_until;
