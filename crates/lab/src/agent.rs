@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::addressing;
 use crate::cni::{Attachment, Plugins};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
-use crate::layout::{self, NodeLayout};
+use crate::layout::NodeLayout;
 use crate::process::{Start, log_tail};
 use crate::state::{Mode, Store};
+use crate::variant::Variant;
 
 /// Role of the agent in the state file.
 pub const ROLE: &str = "agent";
@@ -29,7 +31,7 @@ pub fn prepare(store: &Store, node: &str) -> Result<()> {
         fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
     }
     let conf = layout.agent_conf();
-    let text = serde_saphyr::to_string(&agent_conf(&layout, state.mode))
+    let text = serde_saphyr::to_string(&agent_conf(&layout, state.mode, state.variant))
         .doing(|| "encode the agent's configuration".into())?;
     fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
     let list = layout.cni_conf();
@@ -54,15 +56,16 @@ pub fn prepare(store: &Store, node: &str) -> Result<()> {
 /// When it cannot be written.
 pub fn write_cluster_file(store: &Store) -> Result<()> {
     let path = store.layout().dir().join("nodes.yaml");
-    let nodes: Vec<Value> = store
-        .get()
+    let state = store.get();
+    let family = state.variant.family;
+    let nodes: Vec<Value> = state
         .nodes
         .iter()
         .map(|node| {
             json!({
                 "name": node.name,
-                "podCIDRs": [layout::standalone_pod_cidr(node.n)],
-                "addresses": [layout::node_address(node.n).to_string()],
+                "podCIDRs": addressing::standalone_pod_cidrs(family, node.n),
+                "addresses": addressing::node(family, node.n),
             })
         })
         .collect();
@@ -148,15 +151,15 @@ fn installed(plugin: &str) -> bool {
     ["/opt/cni/bin", "/usr/lib/cni"].iter().any(|d| std::path::Path::new(d).join(plugin).exists())
 }
 
-fn agent_conf(node: &NodeLayout, mode: Mode) -> Value {
+fn agent_conf(node: &NodeLayout, mode: Mode, variant: Variant) -> Value {
     let mut conf = json!({
         "ovsBridge": crate::ovs::BRIDGE,
-        "ovsDatapathType": "netdev",
+        "ovsDatapathType": variant.datapath.name(),
         "ovsRunDir": node.ovs(),
         "hostGateway": "antrea-gw0",
         "cniSocket": node.cni_sock(),
         "trafficEncapMode": "encap",
-        "tunnelType": "geneve",
+        "tunnelType": variant.tunnel.name(),
     });
     if mode != Mode::Standalone {
         conf["clientConnection"] = json!({ "kubeconfig": node.kubeconfig("agent") });
@@ -190,10 +193,12 @@ mod tests {
     fn configurations_name_the_nodes_own_sockets() {
         let layout = Layout::new(Path::new("/run/x")).unwrap();
         let node = layout.node("node-1");
-        let conf = agent_conf(&node, Mode::Standalone);
+        let conf = agent_conf(&node, Mode::Standalone, Variant::default());
         assert_eq!(conf["ovsRunDir"], "/run/x/nodes/node-1/ovs");
         assert!(conf.get("clientConnection").is_none());
-        assert!(agent_conf(&node, Mode::Cluster).get("clientConnection").is_some());
+        assert!(
+            agent_conf(&node, Mode::Cluster, Variant::default()).get("clientConnection").is_some()
+        );
         assert_eq!(cni_conf(&node)["plugins"][0]["type"], "antrea");
     }
 }

@@ -24,6 +24,7 @@ use crate::sandbox::{PodIdentity, Runtime, Sandbox};
 use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
+use crate::variant::Variant;
 use crate::{down, interrupt, netns};
 
 /// Pods on a node in the ADD figures.
@@ -52,6 +53,7 @@ pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figu
     let _lock = state::lock(&layout)?;
     let options = UpOptions {
         n_nodes: 2,
+        variant: Variant::default(),
         mode: Mode::Standalone,
         bin_dir,
         kubeconfig: None,

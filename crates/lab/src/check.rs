@@ -10,12 +10,15 @@ mod clean;
 mod cluster;
 mod cni_churn;
 mod cni_faults;
+mod expected;
 mod frames;
 mod leftovers;
 mod mtu;
 mod ovs_restart;
 mod spoof;
+mod spoof6;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,7 @@ use crate::sandbox::{PodIdentity, Sandbox};
 use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, OnFailure, UpOptions};
+use crate::variant::Variant;
 
 /// How a scenario ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,20 +63,27 @@ pub enum Outcome {
 pub struct Row {
     /// Which scenario.
     pub scenario: &'static str,
-    /// Addresses of Pods.
-    pub family: &'static str,
-    /// What carries packets between nodes.
-    pub tunnel: &'static str,
-    /// Datapath of the switch.
-    pub datapath: &'static str,
+    /// In which kind of lab.
+    #[serde(flatten)]
+    pub variant: Variant,
     /// How it ended.
     pub result: Verdict,
     /// Why it failed or is impossible.
     pub reason: Option<String>,
     /// Figures worth knowing.
     pub details: Value,
+    /// What is wrong with that in the light of the committed list of results.
+    pub objection: Option<String>,
     /// Seconds it took.
     pub seconds: f64,
+}
+
+impl Row {
+    /// Whether it did not fail, and is what the committed list says.
+    #[must_use]
+    pub fn is_as_expected(&self) -> bool {
+        self.result != Verdict::Failed && self.objection.is_none()
+    }
 }
 
 /// Where a scenario runs.
@@ -95,6 +106,7 @@ struct Scenario {
 pub struct Context<'a> {
     store: Option<&'a Store>,
     dir: &'a Path,
+    variant: Variant,
     bin_dir: &'a Path,
     progress: &'a Progress,
 }
@@ -136,11 +148,15 @@ impl Pod<'_> {
         Ok(())
     }
 
-    /// Where its server answers.
-    fn target(&self) -> Result<std::net::SocketAddr> {
-        let address = self.sandbox.addresses().first().copied();
-        let address = address.ok_or_else(|| LabError::new("the Pod has no address"))?;
-        Ok(std::net::SocketAddr::new(address, crate::echo::PORT))
+    /// Where its server answers first.
+    fn target(&self) -> Result<SocketAddr> {
+        self.targets().first().copied().ok_or_else(|| LabError::new("the Pod has no address"))
+    }
+
+    /// Where its server answers: once for each family.
+    fn targets(&self) -> Vec<SocketAddr> {
+        let addresses = self.sandbox.addresses();
+        addresses.into_iter().map(|a| SocketAddr::new(a, crate::echo::PORT)).collect()
     }
 }
 
@@ -222,13 +238,14 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
     SCENARIOS.iter().map(|s| (s.name, s.about)).collect()
 }
 
-/// Runs scenarios; all of them when none is named.
+/// Runs scenarios in every kind of lab that is asked for; all scenarios when none is named.
 ///
 /// # Errors
 /// When a name is unknown, or the shared lab does not come up.
 pub fn run(
     dir: &Path,
     names: &[String],
+    variants: &[Variant],
     bin_dir: PathBuf,
     progress: &Progress,
 ) -> Result<Vec<Row>> {
@@ -246,52 +263,79 @@ pub fn run(
     // Beside the lab that `--dir` names, so that both can run.
     let layout = Layout::beside(dir, "check")?;
     let _lock = state::lock(&layout)?;
-    let options = UpOptions {
-        n_nodes: 2,
-        mode: Mode::Standalone,
-        bin_dir: bin_dir.clone(),
-        kubeconfig: None,
-        scheduler: SchedulerChoice::Ours,
-        on_failure: OnFailure::Undo,
-    };
-    let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {
-        let quiet = Progress::start();
-        progress.step("starting a lab of two nodes");
-        Some(Lab(up::run(&layout, &options, &quiet)?))
-    } else {
-        None
-    };
     let mut rows = Vec::new();
-    for scenario in wanted {
-        interrupt::check()?;
-        let store = lab.as_ref().map(|l| &l.0).filter(|_| scenario.needs == Needs::SharedLab);
-        let context = Context { store, dir: layout.dir(), bin_dir: &bin_dir, progress };
-        rows.push(run_one(scenario, &context));
+    for variant in variants {
+        run_variant(&layout, &wanted, *variant, &bin_dir, progress, &mut rows)?;
     }
     Ok(rows)
 }
 
-fn run_one(scenario: &Scenario, context: &Context<'_>) -> Row {
-    context.progress.step(&format!("{}: {}", scenario.name, scenario.about));
-    let started = Instant::now();
-    let outcome = (scenario.run)(context);
+/// Runs scenarios in one kind of lab.
+fn run_variant(
+    layout: &Layout,
+    wanted: &[&Scenario],
+    variant: Variant,
+    bin_dir: &Path,
+    progress: &Progress,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    if let Some(obstacle) = variant.datapath.obstacle() {
+        let outcome = || Ok(Outcome::Impossible(obstacle.into()));
+        rows.extend(wanted.iter().map(|s| row(s.name, variant, Instant::now(), outcome())));
+        return Ok(());
+    }
+    let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {
+        progress.step(&format!("starting a lab of two nodes: {variant}"));
+        let options = UpOptions {
+            n_nodes: 2,
+            variant,
+            mode: Mode::Standalone,
+            bin_dir: bin_dir.to_owned(),
+            kubeconfig: None,
+            scheduler: SchedulerChoice::Ours,
+            on_failure: OnFailure::Undo,
+        };
+        Some(up::run(layout, &options, &Progress::start()).map(Lab))
+    } else {
+        None
+    };
+    for scenario in wanted {
+        interrupt::check()?;
+        let store = match (scenario.needs, &lab) {
+            (Needs::SharedLab, Some(Ok(lab))) => Some(&lab.0),
+            (Needs::SharedLab, Some(Err(error))) => {
+                // Other kinds of labs may come up all the same.
+                let error = LabError::new(format!("its lab does not come up: {}", error.chain()));
+                rows.push(row(scenario.name, variant, Instant::now(), Err(error)));
+                continue;
+            }
+            _ => None,
+        };
+        let context = Context { store, dir: layout.dir(), variant, bin_dir, progress };
+        progress.step(&format!("{}: {}", scenario.name, scenario.about));
+        let started = Instant::now();
+        let row = row(scenario.name, variant, started, (scenario.run)(&context));
+        progress.step(&format!("{}: {}", scenario.name, words(&row)));
+        rows.push(row);
+    }
+    Ok(())
+}
+
+fn row(
+    scenario: &'static str,
+    variant: Variant,
+    started: Instant,
+    outcome: Result<Outcome>,
+) -> Row {
     let (result, reason, details) = match outcome {
         Ok(Outcome::Passed(details)) => (Verdict::Passed, None, details),
         Ok(Outcome::Impossible(reason)) => (Verdict::Impossible, Some(reason), Value::Null),
         Err(error) => (Verdict::Failed, Some(error.chain()), Value::Null),
     };
-    let row = Row {
-        scenario: scenario.name,
-        family: "ipv4",
-        tunnel: "geneve",
-        datapath: "netdev",
-        result,
-        reason,
-        details,
-        seconds: started.elapsed().as_secs_f64(),
-    };
-    context.progress.step(&format!("{}: {}", scenario.name, words(&row)));
-    row
+    let objection =
+        expected::objection(expected::LIST, scenario, variant, result, reason.as_deref());
+    let seconds = started.elapsed().as_secs_f64();
+    Row { scenario, variant, result, reason, details, objection, seconds }
 }
 
 fn words(row: &Row) -> String {
@@ -299,6 +343,10 @@ fn words(row: &Row) -> String {
         Verdict::Passed => "passed",
         Verdict::Failed => "FAILED",
         Verdict::Impossible => "impossible",
+    };
+    let word = match &row.objection {
+        Some(objection) => format!("UNEXPECTED ({objection}): {word}"),
+        None => word.to_owned(),
     };
     match &row.reason {
         Some(reason) => {
@@ -317,9 +365,9 @@ pub fn print(rows: &[Row]) {
     table.extend(rows.iter().map(|r| {
         vec![
             r.scenario.into(),
-            r.family.into(),
-            r.tunnel.into(),
-            r.datapath.into(),
+            r.variant.family.name().into(),
+            r.variant.tunnel.name().into(),
+            r.variant.datapath.name().into(),
             format!("{:.1}", r.seconds),
             words(r),
         ]
@@ -368,8 +416,9 @@ mod tests {
 
     #[test]
     fn an_unknown_scenario_is_refused_with_the_known_ones() {
-        let error = run(Path::new("/run/x"), &["nonsense".into()], "/".into(), &Progress::start())
-            .unwrap_err();
+        let error =
+            run(Path::new("/run/x"), &["nonsense".into()], &[], "/".into(), &Progress::start())
+                .unwrap_err();
         assert!(error.next_step().unwrap().contains("agent-restart"));
     }
 }

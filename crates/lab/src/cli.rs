@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::variant::{Datapath, IpFamily, Tunnel};
+
 /// Nodes in network namespaces on real Open vSwitch, Pods through the real CNI protocol.
 ///
 /// A lab node is a network namespace with its own ovsdb-server, ovs-vswitchd and antrea-agent; a
@@ -37,6 +39,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Work on one node.
     Node(NodeArgs),
+    /// Stop, kill and start what runs outside of nodes.
+    Component(ComponentArgs),
     /// Run a tool of Open vSwitch against a node's switch.
     Ovs(OvsArgs),
     /// Pods of a lab without an API server.
@@ -75,9 +79,9 @@ pub enum Hidden {
         /// Which node.
         #[arg(long)]
         node: String,
-        /// Its address.
-        #[arg(long)]
-        address: std::net::IpAddr,
+        /// Its addresses.
+        #[arg(long = "address", required = true)]
+        addresses: Vec<std::net::IpAddr>,
     },
     /// Runs the container of a directory to its end.
     #[command(hide = true)]
@@ -100,8 +104,8 @@ pub struct UpArgs {
     #[arg(long, value_enum, default_value_t = Tunnel::Geneve)]
     pub tunnel: Tunnel,
     /// Datapath of Open vSwitch.
-    #[arg(long, value_enum, default_value_t = Datapath::Auto)]
-    pub datapath: Datapath,
+    #[arg(long, value_enum, default_value_t = DatapathChoice::Auto)]
+    pub datapath: DatapathChoice,
     /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
     #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
     pub kubeconfig: Option<PathBuf>,
@@ -122,32 +126,10 @@ pub struct UpArgs {
     pub json: bool,
 }
 
-/// Addresses of Pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum IpFamily {
-    /// IPv4.
-    Ipv4,
-    /// IPv6.
-    Ipv6,
-    /// Both.
-    Dual,
-}
-
-/// What carries packets between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Tunnel {
-    /// Geneve.
-    Geneve,
-    /// VXLAN.
-    Vxlan,
-    /// GRE.
-    Gre,
-}
-
 /// Datapath of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Datapath {
-    /// What this version can do here.
+pub enum DatapathChoice {
+    /// What a lab can have here.
     Auto,
     /// In user space.
     Netdev,
@@ -169,6 +151,18 @@ pub struct CheckArgs {
     /// Which scenarios; all when none is named.
     #[arg(value_name = "SCENARIO")]
     pub scenarios: Vec<String>,
+    /// Addresses of Pods, one kind of lab for each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [IpFamily::Ipv4])]
+    pub ip_family: Vec<IpFamily>,
+    /// What carries packets between nodes, one kind of lab for each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Tunnel::Geneve])]
+    pub tunnel: Vec<Tunnel>,
+    /// Datapath of Open vSwitch, one kind of lab for each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Datapath::Netdev])]
+    pub datapath: Vec<Datapath>,
+    /// Every family with every tunnel on every datapath.
+    #[arg(long, conflicts_with_all = ["ip_family", "tunnel", "datapath"])]
+    pub all: bool,
     /// List the scenarios and end.
     #[arg(long)]
     pub list: bool,
@@ -221,6 +215,13 @@ pub enum NodeCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Ask a component of the node to end, and wait until it has.
+    Stop {
+        /// Which node.
+        node: String,
+        /// Which component.
+        component: NodeComponent,
+    },
     /// Kill a component of the node with SIGKILL.
     Kill {
         /// Which node.
@@ -261,6 +262,45 @@ impl NodeComponent {
             Self::Kubelet => "kubelet",
         }
     }
+}
+
+/// Options of `component`.
+#[derive(Clone, Debug, Args)]
+pub struct ComponentArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ComponentCommand,
+}
+
+/// What can be done with a component outside of nodes.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ComponentCommand {
+    /// Ask it to end, and wait until it has.
+    Stop {
+        /// Which component.
+        component: ClusterComponent,
+    },
+    /// Kill it with SIGKILL.
+    Kill {
+        /// Which component.
+        component: ClusterComponent,
+    },
+    /// Start it; it must not run.
+    Start {
+        /// Which component.
+        component: ClusterComponent,
+    },
+}
+
+/// A component that belongs to no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClusterComponent {
+    /// The API server, or the way to one that is not ours.
+    Apiserver,
+    /// antrea-controller.
+    Controller,
+    /// The lab's scheduler.
+    Scheduler,
 }
 
 /// Options of `ovs`.
@@ -355,7 +395,12 @@ mod tests {
             "antrea-lab node exec node-1 -- ip addr",
             "antrea-lab ovs node-1 -- ofctl dump-flows br-int",
             "antrea-lab check agent-restart mtu --json",
+            "antrea-lab check --ip-family ipv4,dual --tunnel vxlan,gre --datapath netdev",
+            "antrea-lab check --all",
             "antrea-lab check --list",
+            "antrea-lab node stop node-1 agent",
+            "antrea-lab component kill apiserver",
+            "antrea-lab component start controller",
             "antrea-lab demo --keep",
             "antrea-lab bench --json",
         ] {

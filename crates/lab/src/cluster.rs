@@ -13,9 +13,9 @@ use std::time::Duration;
 use kube_io::{Client, ClientOptions};
 use serde_json::{Value, json};
 
+use crate::addressing;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
-use crate::layout::{API_PORT, API_SERVER, CLUSTER_CIDR, SERVICE_CIDR, node_address};
 use crate::pods;
 use crate::process::{Start, log_tail};
 use crate::state::{Mode, SchedulerChoice, Store};
@@ -33,12 +33,6 @@ pub const ROLE_KUBELET: &str = "kubelet";
 
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const NODES_DEADLINE: Duration = Duration::from_secs(60);
-
-/// Where components of the cluster reach the API server.
-#[must_use]
-pub fn underlay_url() -> String {
-    format!("https://{API_SERVER}:{API_PORT}")
-}
 
 /// Starts the control plane, and kubelets without waiting for their Nodes.
 ///
@@ -79,7 +73,11 @@ pub fn start_api(store: &Store) -> Result<()> {
     store.update(|state| state.api_port = up.port)
 }
 
-fn start_controller(store: &Store) -> Result<()> {
+/// Starts the controller.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_controller(store: &Store) -> Result<()> {
     let layout = store.layout();
     let dir = layout.dir().join("controller");
     fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
@@ -89,11 +87,15 @@ fn start_controller(store: &Store) -> Result<()> {
     });
     if store.get().mode == Mode::Cluster {
         // Elsewhere the cluster's own controller manager gives Nodes their prefixes.
+        let family = store.get().variant.family;
         text["nodeIPAM"] = json!({
             "enableNodeIPAM": true,
-            "clusterCIDRs": [CLUSTER_CIDR],
-            "serviceCIDR": SERVICE_CIDR,
+            "clusterCIDRs": addressing::cluster_cidrs(family),
         });
+        for range in addressing::service_cidrs(family) {
+            let key = if range.addr().is_ipv4() { "serviceCIDR" } else { "serviceCIDRv6" };
+            text["nodeIPAM"][key] = json!(range);
+        }
     }
     let text =
         serde_saphyr::to_string(&text).doing(|| "encode the controller's configuration".into())?;
@@ -111,7 +113,11 @@ fn start_controller(store: &Store) -> Result<()> {
     store.record_process(ROLE_CONTROLLER, None, id)
 }
 
-fn start_scheduler(store: &Store) -> Result<()> {
+/// Starts the scheduler.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_scheduler(store: &Store) -> Result<()> {
     let layout = store.layout();
     let log = layout.log(ROLE_SCHEDULER);
     let mut start = own_program(store, &log)?;
@@ -130,14 +136,15 @@ pub fn start_kubelet(store: &Store, node: &str) -> Result<()> {
     let state = store.get();
     let n = state.node(node)?.n;
     let paths = store.layout().node(node);
-    let id = own_program(store, &paths.log(ROLE_KUBELET))?
+    let mut start = own_program(store, &paths.log(ROLE_KUBELET))?
         .in_netns(paths.netns())
         .arg("kubelet")
         .arg("--node")
-        .arg(node)
-        .arg("--address")
-        .arg(node_address(n).to_string())
-        .spawn()?;
+        .arg(node);
+    for address in addressing::node(state.variant.family, n) {
+        start = start.arg("--address").arg(address.to_string());
+    }
+    let id = start.spawn()?;
     store.record_process(ROLE_KUBELET, Some(node), id)
 }
 

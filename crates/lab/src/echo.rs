@@ -5,7 +5,7 @@
 //! UDP: `seq ...` comes back as it is, everything else is answered with JSON.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,22 @@ pub struct Answer {
 
 /// Longest request line; more closes the connection.
 const MAX_LINE: u64 = 4096;
+
+/// Sockets for both families; of IPv4 alone where the kernel has no IPv6.
+///
+/// # Errors
+/// When the port is taken.
+pub fn listen(port: u16) -> io::Result<(TcpListener, UdpSocket)> {
+    let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    match TcpListener::bind(both) {
+        Ok(tcp) => Ok((tcp, UdpSocket::bind(both)?)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
+        Err(_) => {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?))
+        }
+    }
+}
 
 /// Serves TCP for ever, one thread per connection.
 pub fn serve_tcp(listener: &TcpListener, name: &str) {
@@ -58,13 +74,15 @@ pub fn serve_udp(socket: &UdpSocket, name: &str) {
         if request.starts_with(b"seq ") {
             let _ = socket.send_to(request, peer);
         } else if let Some(own) = own_address_towards(peer) {
-            let _ = socket.send_to(&encode(name, own, peer.ip()), peer);
+            let _ = socket.send_to(&encode(name, own, peer.ip().to_canonical()), peer);
         }
     }
 }
 
 fn serve_connection(stream: &TcpStream, name: &str) -> io::Result<()> {
     let (own, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+    // A socket of both families shows IPv4 in the form of IPv6.
+    let (own, peer) = (own.to_canonical(), peer.to_canonical());
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
@@ -126,7 +144,7 @@ fn own_address_towards(peer: SocketAddr) -> Option<IpAddr> {
     };
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(peer).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ pub struct KubeletOptions {
     pub layout: Layout,
     /// Its node.
     pub node: String,
-    /// The node's address.
-    pub address: IpAddr,
+    /// The node's addresses, its main one first.
+    pub addresses: Vec<IpAddr>,
     /// How it reaches the API server.
     pub kubeconfig: PathBuf,
 }
@@ -49,7 +49,7 @@ struct Kubelet {
     client: Client,
     runtime: Arc<Runtime>,
     node: String,
-    address: IpAddr,
+    addresses: Vec<IpAddr>,
 }
 
 /// Runs until the process is ended. Pods go on without it.
@@ -80,7 +80,7 @@ async fn serve(options: KubeletOptions) -> Result<()> {
         client,
         runtime: Arc::new(Runtime::new(&options.layout, &options.node)),
         node: options.node,
-        address: options.address,
+        addresses: options.addresses,
     };
     let socket = kubelet.runtime.node().kubelet_sock();
     let listener = server::listen(&socket)?;

@@ -15,16 +15,8 @@ pub const MAX_NODES: u8 = 90;
 
 /// Address of the host outside of the cluster, the nodes' default gateway.
 pub const OUTSIDE: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 100);
-/// An address behind the outside host that is on no link of a node.
-pub const BEHIND_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-/// Address of the API server on the underlay.
-pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 254);
 /// Port of the API server, on the underlay and on loopback.
 pub const API_PORT: u16 = 6443;
-/// Addresses of Pods in the whole cluster.
-pub const CLUSTER_CIDR: &str = "10.77.0.0/16";
-/// Addresses of Services.
-pub const SERVICE_CIDR: &str = "10.96.0.0/12";
 /// Where named network namespaces are.
 pub const NETNS_DIR: &str = "/run/netns";
 
@@ -156,12 +148,6 @@ pub fn node_name(n: u8) -> String {
 #[must_use]
 pub fn node_address(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 30, 0, n)
-}
-
-/// Pod addresses of node number `n` in a lab without an API server.
-#[must_use]
-pub fn standalone_pod_cidr(n: u8) -> String {
-    format!("10.77.{n}.0/24")
 }
 
 /// Paths of one node.

@@ -7,17 +7,20 @@
 //!
 //! Never touches the machine's own network or its own Open vSwitch.
 
+pub mod addressing;
 pub mod agent;
 pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod cni;
+pub mod component;
 pub mod container;
 pub mod demo;
 pub mod down;
 pub mod echo;
 pub mod error;
+pub mod health;
 pub mod interrupt;
 pub mod ip;
 pub mod kubelet;
@@ -41,3 +44,4 @@ pub mod trace;
 pub mod traffic;
 pub mod ui;
 pub mod up;
+pub mod variant;

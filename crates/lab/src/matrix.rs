@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::addressing;
 use crate::error::Result;
-use crate::layout::{BEHIND_OUTSIDE, OUTSIDE, node_address};
 use crate::pods;
 use crate::probe;
 use crate::sandbox::Runtime;
@@ -142,6 +142,9 @@ pub enum Kind {
     Outside,
 }
 
+/// Each node's gateway addresses as its Pods know them.
+type Gateways = BTreeMap<String, Vec<IpAddr>>;
+
 struct Job<'a> {
     from: &'a Place,
     to: &'a Place,
@@ -186,17 +189,15 @@ pub fn run(store: &Store) -> Result<Matrix> {
     })
 }
 
-/// Everyone in the lab, and each node's gateway address as its Pods know it.
-fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
+/// Everyone in the lab, and the nodes' gateways.
+fn places(store: &Store) -> Result<(Vec<Place>, Gateways)> {
     let state = store.get();
+    let family = state.variant.family;
     let layout = store.layout();
     let mut places = Vec::new();
-    let mut gateways = BTreeMap::new();
+    let mut gateways = Gateways::new();
     for (i, sandbox) in pods::ready(store).into_iter().enumerate() {
-        let gateway = sandbox.result.as_ref().and_then(|r| r["ips"][0]["gateway"].as_str());
-        if let Some(gateway) = gateway.and_then(|g| g.parse().ok()) {
-            gateways.insert(sandbox.node.clone(), gateway);
-        }
+        gateways.insert(sandbox.node.clone(), sandbox.gateways());
         // A Pod with a program of its own asks, but answers nothing that we understand.
         let ports = Runtime::new(layout, &sandbox.node).echo_ports(&sandbox);
         let addresses = sandbox.addresses();
@@ -216,63 +217,66 @@ fn places(store: &Store) -> Result<(Vec<Place>, BTreeMap<String, IpAddr>)> {
     }
     for node in &state.nodes {
         let netns = layout.node(&node.name).netns().to_owned();
-        let address = node_address(node.n).into();
-        let port = probe::serve(&netns, &node.name, &[address])?;
+        let addresses = addressing::node(family, node.n);
+        let port = probe::serve(&netns, &node.name, &addresses)?;
         places.push(Place {
             label: format!("n{}", node.n),
             name: node.name.clone(),
             kind: Kind::Node,
             node: Some(node.name.clone()),
-            addresses: vec![address],
-            targets: vec![SocketAddr::new(address, port)],
+            targets: addresses.iter().map(|a| SocketAddr::new(*a, port)).collect(),
+            addresses,
             netns,
         });
     }
-    let port =
-        probe::serve(&layout.outside_netns(), "outside", &[OUTSIDE.into(), BEHIND_OUTSIDE.into()])?;
+    let mut addresses = addressing::outside(family);
+    addresses.extend(addressing::behind_outside(family));
+    let port = probe::serve(&layout.outside_netns(), "outside", &addresses)?;
     places.push(Place {
         label: "out".into(),
         name: "outside".into(),
         kind: Kind::Outside,
         node: None,
-        addresses: vec![OUTSIDE.into(), BEHIND_OUTSIDE.into()],
-        targets: vec![
-            SocketAddr::new(OUTSIDE.into(), port),
-            SocketAddr::new(BEHIND_OUTSIDE.into(), port),
-        ],
+        targets: addresses.iter().map(|a| SocketAddr::new(*a, port)).collect(),
+        addresses,
         netns: layout.outside_netns(),
     });
     Ok((places, gateways))
 }
 
-fn jobs<'a>(places: &'a [Place], gateways: &BTreeMap<String, IpAddr>) -> Vec<Job<'a>> {
-    let node_ip = |name: &Option<String>| {
+fn jobs<'a>(places: &'a [Place], gateways: &Gateways) -> Vec<Job<'a>> {
+    let of_family = |addresses: &[IpAddr], target: &SocketAddr| {
+        addresses.iter().find(|a| a.is_ipv4() == target.is_ipv4()).copied()
+    };
+    let node_ip = |name: &Option<String>, target: &SocketAddr| {
         let node = places.iter().find(|p| p.kind == Kind::Node && p.node == *name);
-        node.and_then(|p| p.addresses.first()).copied()
+        of_family(&node?.addresses, target)
     };
     let mut jobs = Vec::new();
     for from in places {
         for to in places.iter().filter(|to| to.name != from.name) {
             let same = from.node == to.node;
-            let own = from.addresses.first().copied();
-            let gateway = from.node.as_ref().and_then(|n| gateways.get(n)).copied();
-            let (way, expected) = match (from.kind, to.kind) {
-                (Kind::Pod, Kind::Pod) if same => (Way::PodToPodOnNode, vec![own]),
-                (Kind::Pod, Kind::Pod) => (Way::PodToPodAcross, vec![own]),
-                (Kind::Node, Kind::Pod) if same => (Way::NodeToOwnPod, vec![gateway]),
-                (Kind::Node, Kind::Pod) => (Way::NodeToOtherPod, vec![gateway]),
-                (Kind::Pod, Kind::Node) if same => (Way::PodToOwnNode, vec![own]),
-                (Kind::Pod, Kind::Node) => (Way::PodToOtherNode, vec![own, node_ip(&from.node)]),
-                (Kind::Pod, Kind::Outside) => (Way::PodToOutside, vec![node_ip(&from.node)]),
-                (Kind::Node, Kind::Node) => (Way::NodeToNode, vec![own]),
-                (Kind::Node, Kind::Outside) => (Way::NodeToOutside, vec![own]),
-                (Kind::Outside, Kind::Node) => (Way::OutsideToNode, vec![own]),
-                // Pods are not reachable from outside, and nobody promises that they are not.
-                (Kind::Outside, _) => continue,
-            };
-            let expected: Vec<IpAddr> = expected.into_iter().flatten().collect();
             for target in &to.targets {
-                jobs.push(Job { from, to, target: *target, way, expected: expected.clone() });
+                let own = of_family(&from.addresses, target);
+                let gateway = from.node.as_ref().and_then(|n| gateways.get(n));
+                let gateway = gateway.and_then(|all| of_family(all, target));
+                let node = node_ip(&from.node, target);
+                let (way, expected) = match (from.kind, to.kind) {
+                    (Kind::Pod, Kind::Pod) if same => (Way::PodToPodOnNode, vec![own]),
+                    (Kind::Pod, Kind::Pod) => (Way::PodToPodAcross, vec![own]),
+                    (Kind::Node, Kind::Pod) if same => (Way::NodeToOwnPod, vec![gateway]),
+                    (Kind::Node, Kind::Pod) => (Way::NodeToOtherPod, vec![gateway]),
+                    (Kind::Pod, Kind::Node) if same => (Way::PodToOwnNode, vec![own]),
+                    (Kind::Pod, Kind::Node) => (Way::PodToOtherNode, vec![own, node]),
+                    (Kind::Pod, Kind::Outside) => (Way::PodToOutside, vec![node]),
+                    (Kind::Node, Kind::Node) => (Way::NodeToNode, vec![own]),
+                    (Kind::Node, Kind::Outside) => (Way::NodeToOutside, vec![own]),
+                    (Kind::Outside, Kind::Node) => (Way::OutsideToNode, vec![own]),
+                    // Pods are not reachable from outside, and nobody promises that they are not.
+                    (Kind::Outside, _) => continue,
+                };
+                let expected = expected.into_iter().flatten().collect();
+                jobs.push(Job { from, to, target: *target, way, expected });
             }
         }
     }
@@ -406,7 +410,7 @@ mod tests {
             mk_place("node-2", Kind::Node, Some("node-2"), "172.30.0.2"),
             mk_place("out", Kind::Outside, None, "172.30.0.100"),
         ];
-        let gateways = BTreeMap::from([("node-1".to_owned(), "10.77.1.1".parse().unwrap())]);
+        let gateways = BTreeMap::from([("node-1".to_owned(), vec!["10.77.1.1".parse().unwrap()])]);
         let jobs = jobs(&places, &gateways);
         let expected = |from: &str, to: &str| {
             let job = jobs.iter().find(|j| j.from.name == from && j.to.name == to);

@@ -165,14 +165,17 @@ fn start(runtime: &Runtime, sandbox: &mut Sandbox, command: Option<Vec<String>>)
 /// # Errors
 /// When it does not in time.
 pub fn await_server(sandbox: &Sandbox) -> Result<()> {
-    let Some(address) = sandbox.addresses().first().copied() else {
+    let addresses = sandbox.addresses();
+    if addresses.is_empty() {
         return Err(LabError::new(format!("Pod {} has no address", sandbox.pod.key())));
-    };
-    let target = SocketAddr::new(address, echo::PORT);
-    let what = format!("the server of {} answers", sandbox.pod.key());
-    wait_for(Duration::from_secs(10), &what, || {
-        probe::tcp_who(&sandbox.netns, target, Duration::from_secs(1)).ok()
-    })?;
+    }
+    for address in addresses {
+        let target = SocketAddr::new(address, echo::PORT);
+        let what = format!("the server of {} answers at {address}", sandbox.pod.key());
+        wait_for(Duration::from_secs(10), &what, || {
+            probe::tcp_who(&sandbox.netns, target, Duration::from_secs(1)).ok()
+        })?;
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! Only the socket is made inside the namespace; it stays there whichever thread uses it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ pub fn serve(netns: &Path, name: &str, addresses: &[IpAddr]) -> Result<u16> {
     let (tcp, udp, port) = netns::enter(netns, || {
         let mut failed = None;
         for _ in 0..16 {
-            let tcp = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            let tcp = echo::listen(0)?.0;
             let port = tcp.local_addr()?.port();
             let sockets: std::io::Result<Vec<_>> =
                 addresses.iter().map(|a| UdpSocket::bind((*a, port))).collect();

@@ -7,22 +7,22 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{
-    CheckArgs, Cli, Command, Datapath, DemoArgs, Hidden, IpFamily, NodeCommand, NodeComponent,
-    PodCommand, Tunnel, UpArgs,
+    CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden, NodeCommand,
+    PodCommand, UpArgs,
 };
 use crate::cluster;
 use crate::container;
 use crate::error::{Doing, LabError, Result};
 use crate::kubelet::{self, KubeletOptions};
 use crate::layout::Layout;
-use crate::process::ProcessId;
 use crate::sandbox::PodIdentity;
 use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
+use crate::variant::{Datapath, IpFamily, Tunnel, Variant};
 use crate::{
-    agent, bench, check, demo, down, interrupt, matrix, netns, ovs, pod_server, pods, preflight,
-    status, trace, up,
+    bench, check, component, demo, down, interrupt, matrix, netns, ovs, pod_server, pods,
+    preflight, status, trace, up,
 };
 
 /// Runs a command; failures are shown with what to do next.
@@ -70,6 +70,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
             return Ok(code(seen.n_failed == 0));
         }
         Command::Node(args) => return run_node(&layout, args.command),
+        Command::Component(args) => run_component(&layout, args.command)?,
         Command::Ovs(args) => return run_ovs(&layout, &args.node, &args.command),
         Command::Pod(args) => return run_pod(&layout, args.command),
         Command::Check(args) => return run_check(&layout, &args),
@@ -95,9 +96,9 @@ fn run_hidden(layout: &Layout, command: Hidden) -> Result<()> {
         Hidden::PodServer { name, port } => pod_server::run(&name, port),
         Hidden::Apiserver => cluster::api::run(layout),
         Hidden::Scheduler => cluster::scheduler::run(layout),
-        Hidden::Kubelet { node, address } => {
+        Hidden::Kubelet { node, addresses } => {
             let kubeconfig = layout.node(&node).kubeconfig(cluster::ROLE_KUBELET);
-            kubelet::run(KubeletOptions { layout: layout.clone(), node, address, kubeconfig })
+            kubelet::run(KubeletOptions { layout: layout.clone(), node, addresses, kubeconfig })
         }
         Hidden::ContainerRun { container } => container::keep(&container),
     }
@@ -145,23 +146,15 @@ fn run_up(layout: &Layout, args: &UpArgs) -> Result<()> {
 /// # Errors
 /// When an option has a value that is not built yet.
 pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
-    let refused = |option: &str, only: &str| {
-        Err(LabError::new(format!("{option} is not in this version"))
-            .hint(format!("this version does {only}")))
+    let datapath = match args.datapath {
+        DatapathChoice::Auto | DatapathChoice::Netdev => Datapath::Netdev,
+        DatapathChoice::System => Datapath::System,
     };
-    match args.ip_family {
-        IpFamily::Ipv4 => {}
-        IpFamily::Ipv6 => return refused("--ip-family ipv6", "ipv4"),
-        IpFamily::Dual => return refused("--ip-family dual", "ipv4"),
+    if let Some(obstacle) = datapath.obstacle() {
+        return Err(LabError::new(format!("--datapath {}: {obstacle}", datapath.name()))
+            .hint("--datapath auto takes what a lab can have here"));
     }
-    match args.tunnel {
-        Tunnel::Geneve => {}
-        Tunnel::Vxlan => return refused("--tunnel vxlan", "geneve"),
-        Tunnel::Gre => return refused("--tunnel gre", "geneve"),
-    }
-    if args.datapath == Datapath::System {
-        return refused("--datapath system", "netdev (auto means netdev in a lab)");
-    }
+    let variant = Variant { family: args.ip_family, tunnel: args.tunnel, datapath };
     let bin_dir = bin_dir(args.bin_dir.as_deref())?;
     let kubeconfig = match &args.kubeconfig {
         Some(file) => {
@@ -176,6 +169,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
     };
     Ok(UpOptions {
         n_nodes: args.nodes,
+        variant,
         mode,
         bin_dir,
         kubeconfig,
@@ -207,13 +201,38 @@ fn run_check(layout: &Layout, args: &CheckArgs) -> Result<ExitCode> {
     }
     preflight::root()?;
     let bin_dir = bin_dir(args.bin_dir.as_deref())?;
-    let rows = check::run(layout.dir(), &args.scenarios, bin_dir, &Progress::start())?;
+    let variants = variants(args);
+    let rows = check::run(layout.dir(), &args.scenarios, &variants, bin_dir, &Progress::start())?;
     if args.json {
         ui::json(&rows)?
     } else {
         check::print(&rows)
     }
-    Ok(code(rows.iter().all(|r| r.result != check::Verdict::Failed)))
+    Ok(code(rows.iter().all(check::Row::is_as_expected)))
+}
+
+/// The kinds of labs that are checked, the plainest first.
+fn variants(args: &CheckArgs) -> Vec<Variant> {
+    use clap::ValueEnum;
+    let (mut families, mut tunnels, mut datapaths) =
+        (args.ip_family.clone(), args.tunnel.clone(), args.datapath.clone());
+    if args.all {
+        families = IpFamily::value_variants().to_vec();
+        tunnels = Tunnel::value_variants().to_vec();
+        datapaths = Datapath::value_variants().to_vec();
+    }
+    let mut all = Vec::new();
+    for datapath in datapaths {
+        for tunnel in &tunnels {
+            for family in &families {
+                let variant = Variant { family: *family, tunnel: *tunnel, datapath };
+                if !all.contains(&variant) {
+                    all.push(variant);
+                }
+            }
+        }
+    }
+    all
 }
 
 fn run_demo(layout: &Layout, args: &DemoArgs) -> Result<ExitCode> {
@@ -266,68 +285,28 @@ fn run_node(layout: &Layout, command: NodeCommand) -> Result<ExitCode> {
             store.get().node(&node)?;
             exec_in(layout.node(&node).netns(), &command)
         }
+        NodeCommand::Stop { node, component } => {
+            component::stop(&store, &node, component)?;
+            Ok(ExitCode::SUCCESS)
+        }
         NodeCommand::Kill { node, component } => {
-            kill(&store, &node, component)?;
+            component::kill(&store, &node, component)?;
             Ok(ExitCode::SUCCESS)
         }
         NodeCommand::Start { node, component } => {
-            start(&store, &node, component)?;
+            component::start(&store, &node, component)?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// Kills a component with SIGKILL and waits until it is gone.
-///
-/// # Errors
-/// When it does not run.
-pub fn kill(store: &Store, node: &str, component: NodeComponent) -> Result<()> {
-    store.get().node(node)?;
-    let role = role(component);
-    let id = store
-        .get()
-        .process(role, Some(node))
-        .filter(|id| id.is_alive())
-        .ok_or_else(|| LabError::new(format!("{role} does not run on {node}")))?;
-    id.signal(nix::sys::signal::Signal::SIGKILL);
-    interrupt::wait_for(Duration::from_secs(5), &format!("{role} ends"), || {
-        (!id.is_alive()).then_some(())
-    })
-}
-
-/// Starts a component that does not run and waits until it answers.
-///
-/// # Errors
-/// When it runs already, or does not come up.
-pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> {
-    store.get().node(node)?;
-    let role = role(component);
-    if store.get().process(role, Some(node)).is_some_and(ProcessId::is_alive) {
-        return Err(LabError::new(format!("{role} runs on {node}")).hint(format!(
-            "{} ends it",
-            store.layout().command(&format!("node kill {node} {}", component.name()))
-        )));
-    }
-    match component {
-        NodeComponent::Agent => {
-            agent::start(store, node)?;
-            agent::await_ready(store, node)
-        }
-        NodeComponent::Vswitchd => ovs::start_vswitchd(store, node),
-        NodeComponent::Ovsdb => ovs::start_ovsdb(store, node),
-        NodeComponent::Kubelet if store.get().mode == Mode::Standalone => {
-            Err(LabError::new("a lab without an API server has no kubelet"))
-        }
-        NodeComponent::Kubelet => cluster::start_kubelet(store, node),
-    }
-}
-
-fn role(component: NodeComponent) -> &'static str {
-    match component {
-        NodeComponent::Agent => agent::ROLE,
-        NodeComponent::Vswitchd => ovs::ROLE_VSWITCHD,
-        NodeComponent::Ovsdb => ovs::ROLE_OVSDB,
-        NodeComponent::Kubelet => cluster::ROLE_KUBELET,
+fn run_component(layout: &Layout, command: ComponentCommand) -> Result<()> {
+    preflight::root()?;
+    let store = Store::open(layout)?;
+    match command {
+        ComponentCommand::Stop { component } => component::stop_cluster(&store, component),
+        ComponentCommand::Kill { component } => component::kill_cluster(&store, component),
+        ComponentCommand::Start { component } => component::start_cluster(&store, component),
     }
 }
 
@@ -439,19 +418,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_built_yet_is_refused_by_name() {
-        for (option, value) in [
-            ("--ip-family", "ipv6"),
-            ("--ip-family", "dual"),
-            ("--tunnel", "vxlan"),
-            ("--tunnel", "gre"),
-            ("--datapath", "system"),
-        ] {
-            let cli = Cli::try_parse_from(["antrea-lab", "up", option, value]).unwrap();
-            let Command::Up(args) = cli.command else { panic!("not up") };
-            let error = up_options(&args).unwrap_err();
-            assert!(error.to_string().contains(&format!("{option} {value}")), "{error}");
-            assert!(error.next_step().is_some());
-        }
+    fn what_a_lab_cannot_have_here_is_refused_by_name() {
+        let line = ["antrea-lab", "up", "--datapath", "system"];
+        let Command::Up(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not up")
+        };
+        let error = up_options(&args).unwrap_err();
+        assert!(error.to_string().contains("--datapath system"), "{error}");
+        assert!(error.next_step().is_some());
     }
 }

@@ -88,6 +88,13 @@ impl Sandbox {
             .collect()
     }
 
+    /// Gateways that ADD gave, in its order.
+    #[must_use]
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        let ips = self.result.as_ref().and_then(|r| r["ips"].as_array());
+        ips.into_iter().flatten().filter_map(|ip| ip["gateway"].as_str()?.parse().ok()).collect()
+    }
+
     /// Name of the interface on the node's side, which is the port's name on the bridge.
     #[must_use]
     pub fn host_interface(&self) -> Option<String> {

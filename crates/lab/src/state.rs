@@ -16,6 +16,7 @@ use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
 use crate::netns;
 use crate::process::{self, ProcessId};
+use crate::variant::Variant;
 
 /// Who plays the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +94,9 @@ pub struct LabState {
     pub sysctls: BTreeMap<String, String>,
     /// Kubeconfig of an API server that is not ours.
     pub kubeconfig: Option<PathBuf>,
+    /// Families, tunnel and datapath.
+    #[serde(default)]
+    pub variant: Variant,
     /// Who puts Pods on Nodes.
     #[serde(default)]
     pub scheduler: SchedulerChoice,
@@ -119,6 +123,7 @@ impl LabState {
             processes: Vec::new(),
             sysctls: BTreeMap::new(),
             kubeconfig: None,
+            variant: Variant::default(),
             scheduler: SchedulerChoice::Ours,
             api_port: None,
             up_seconds: None,

@@ -2,13 +2,16 @@
 
 use serde::Serialize;
 
+use crate::addressing;
 use crate::agent;
 use crate::error::Result;
-use crate::layout::node_address;
+use crate::health;
+use crate::layout::NodeLayout;
 use crate::netns;
 use crate::sandbox::Runtime;
 use crate::state::{Mode, Phase, Store};
 use crate::ui;
+use crate::variant::Variant;
 
 /// The state of a lab.
 #[derive(Clone, Debug, Serialize)]
@@ -18,10 +21,14 @@ pub struct Status {
     pub dir: String,
     /// Who plays the control plane.
     pub mode: Mode,
+    /// Families, tunnel and datapath.
+    pub variant: Variant,
     /// How far `up` came.
     pub phase: Phase,
-    /// Whether everything that should run does.
+    /// Whether everything that should run does, and nothing lacks what it needs.
     pub healthy: bool,
+    /// Why it is not healthy.
+    pub problems: Vec<String>,
     /// Seconds that `up` took.
     pub up_seconds: Option<f64>,
     /// Kubeconfig to use it with.
@@ -52,12 +59,14 @@ pub struct Component {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// Its address.
-    pub address: String,
+    /// Its addresses.
+    pub addresses: Vec<std::net::IpAddr>,
     /// Its network namespace.
     pub netns: String,
-    /// Whether the agent takes CNI requests.
+    /// Whether the agent takes CNI requests and lacks nothing.
     pub ready: bool,
+    /// Why it is not ready.
+    pub problems: Vec<String>,
     /// Its processes.
     pub components: Vec<Component>,
     /// Number of Pods.
@@ -91,31 +100,63 @@ pub fn look(store: &Store) -> Status {
             let paths = layout.node(&node.name);
             let runtime = Runtime::new(layout, &node.name);
             let pods = runtime.list();
+            let components = components(Some(&node.name));
+            let problems = node_problems(&paths, &components);
             NodeStatus {
                 name: node.name.clone(),
-                address: node_address(node.n).to_string(),
+                addresses: addressing::node(state.variant.family, node.n),
                 netns: paths.netns().display().to_string(),
-                ready: netns::exists(paths.netns()) && agent::is_ready(&paths),
-                components: components(Some(&node.name)),
+                ready: problems.is_empty(),
+                problems,
+                components,
                 n_pods_ready: pods.iter().filter(|p| runtime.words(p).0 == "Running").count(),
                 n_pods: pods.len(),
             }
         })
         .collect();
     let own = components(None);
-    let healthy = state.phase == Phase::Up
-        && own.iter().all(|c| c.running)
-        && nodes.iter().all(|n| n.ready && n.components.iter().all(|c| c.running));
+    let mut problems = Vec::new();
+    if state.phase != Phase::Up {
+        problems.push(format!("it did not come up; {} ends it", layout.command("down")));
+    }
+    problems.extend(own.iter().filter(|c| !c.running).map(|c| {
+        let start = layout.command(&format!("component start {}", c.role));
+        format!("{} does not run; {start} starts it", c.role)
+    }));
+    for node in &nodes {
+        problems.extend(node.problems.iter().map(|p| format!("{}: {p}", node.name)));
+    }
     Status {
         dir: layout.dir().display().to_string(),
         mode: state.mode,
+        variant: state.variant,
         phase: state.phase,
-        healthy,
+        healthy: problems.is_empty(),
+        problems,
         up_seconds: state.up_seconds,
         kubeconfig: kubeconfig(store),
         components: own,
         nodes,
     }
+}
+
+/// Why a node is not ready: what does not run, and what its agent says that it lacks.
+fn node_problems(node: &NodeLayout, components: &[Component]) -> Vec<String> {
+    if !netns::exists(node.netns()) {
+        return vec!["its network namespace is gone".into()];
+    }
+    let ended = components.iter().filter(|c| !c.running);
+    let mut problems: Vec<_> = ended.map(|c| format!("{} does not run", c.role)).collect();
+    if components.iter().any(|c| c.role == agent::ROLE && c.running) {
+        match health::lacks(node.netns(), health::AGENT_PORT) {
+            Ok(lacks) => problems.extend(lacks.into_iter().map(|l| format!("the agent lacks {l}"))),
+            Err(error) => problems.push(format!("the agent does not answer: {}", error.chain())),
+        }
+        if problems.is_empty() && !agent::is_ready(node) {
+            problems.push("the agent takes no CNI requests".into());
+        }
+    }
+    problems
 }
 
 /// The kubeconfig to use a lab with, if it has an API server.
@@ -137,6 +178,9 @@ pub fn kubeconfig(store: &Store) -> Option<String> {
 pub fn print(status: &Status) -> Result<()> {
     let verdict = if status.healthy { "healthy" } else { "NOT healthy" };
     ui::line(format!("lab in {}: {verdict}", status.dir));
+    for problem in &status.problems {
+        ui::line(format!("  {problem}"));
+    }
     if let Some(path) = &status.kubeconfig {
         ui::line(format!("export KUBECONFIG={path}"));
     }
@@ -152,7 +196,7 @@ pub fn print(status: &Status) -> Result<()> {
         let ready = if n.ready { "ready" } else { "not ready" };
         vec![
             n.name.clone(),
-            n.address.clone(),
+            n.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             ready.into(),
             format!("{}/{}", n.n_pods_ready, n.n_pods),
             n.netns.clone(),

@@ -3,8 +3,9 @@
 //! The machine's own namespace gets no address, route, link or rule: every link is created inside
 //! the namespace that holds it.
 
+use crate::addressing::{self, on_link};
 use crate::error::{Doing, LabError, Result};
-use crate::layout::{API_SERVER, BEHIND_OUTSIDE, Layout, OUTSIDE, node_address};
+use crate::layout::Layout;
 use crate::preflight::program;
 use crate::state::Store;
 use crate::{ip, netns};
@@ -18,29 +19,26 @@ pub fn make_underlay(store: &Store) -> Result<()> {
     let (underlay, outside) = (layout.underlay_netns(), layout.outside_netns());
     make_netns(store, &underlay)?;
     make_netns(store, &outside)?;
-    ip::batch(
-        &underlay,
-        &[
-            "link add br0 type bridge forward_delay 0".into(),
-            "link set br0 addrgenmode none".into(),
-            format!("addr add {API_SERVER}/24 dev br0"),
-            "link set br0 up".into(),
-            wire_line("outside", "eth0", &outside.display().to_string()),
-            "link set outside addrgenmode none".into(),
-            "link set outside master br0 up".into(),
-        ],
-    )
-    .doing(|| "make the underlay bridge".into())?;
-    ip::batch(
-        &outside,
-        &[
-            "link set eth0 addrgenmode none".into(),
-            format!("addr add {OUTSIDE}/24 dev eth0"),
-            format!("addr add {BEHIND_OUTSIDE}/32 dev lo"),
-            "link set eth0 up".into(),
-        ],
-    )
-    .doing(|| "make the outside host".into())?;
+    let family = store.get().variant.family;
+    let mut lines = vec![
+        "link add br0 type bridge forward_delay 0 mcast_snooping 0".to_owned(),
+        "link set br0 addrgenmode none".into(),
+    ];
+    lines.extend(addressing::api_server(family).into_iter().map(|ip| add_line(ip, "br0")));
+    lines.extend([
+        "link set br0 up".into(),
+        wire_line("outside", "eth0", &outside.display().to_string()),
+        "link set outside addrgenmode none".into(),
+        "link set outside master br0 up".into(),
+    ]);
+    ip::batch(&underlay, &lines).doing(|| "make the underlay bridge".into())?;
+    let mut lines = vec!["link set eth0 addrgenmode none".to_owned()];
+    lines.extend(addressing::outside(family).into_iter().map(|ip| add_line(ip, "eth0")));
+    lines.extend(
+        addressing::behind_outside(family).iter().map(|ip| format!("addr add {ip} dev lo")),
+    );
+    lines.push("link set eth0 up".into());
+    ip::batch(&outside, &lines).doing(|| "make the outside host".into())?;
     // A userspace switch reads frames before their checksums are filled in.
     checksum_in_software(&outside, "eth0")?;
     checksum_in_software(&underlay, "br0")
@@ -64,16 +62,13 @@ pub fn make_node(store: &Store, n: u8, name: &str) -> Result<()> {
         ],
     )
     .doing(|| format!("wire {name} to the underlay"))?;
-    ip::batch(
-        node.netns(),
-        &[
-            "link set eth0 addrgenmode none".into(),
-            format!("addr add {}/24 dev eth0", node_address(n)),
-            "link set eth0 up".into(),
-            format!("route add default via {OUTSIDE}"),
-        ],
-    )
-    .doing(|| format!("give {name} its address"))
+    let family = store.get().variant.family;
+    let mut lines = vec!["link set eth0 addrgenmode none".to_owned()];
+    lines.extend(addressing::node(family, n).into_iter().map(|ip| add_line(ip, "eth0")));
+    lines.push("link set eth0 up".into());
+    lines
+        .extend(addressing::outside(family).iter().map(|ip| format!("route add default via {ip}")));
+    ip::batch(node.netns(), &lines).doing(|| format!("give {name} its address"))
 }
 
 /// Removes every namespace that is recorded; links and addresses go with them.
@@ -102,6 +97,12 @@ pub fn clashes(layout: &Layout, node_names: &[String]) -> Vec<String> {
 fn make_netns(store: &Store, path: &std::path::Path) -> Result<()> {
     store.update(|state| state.namespaces.push(path.to_owned()))?;
     netns::create(path)
+}
+
+/// Nobody else has a lab's addresses: none waits for the detection of a second owner.
+fn add_line(address: std::net::IpAddr, link: &str) -> String {
+    let flag = if address.is_ipv6() { " nodad" } else { "" };
+    format!("addr add {} dev {link}{flag}", on_link(address))
 }
 
 fn wire_line(here: &str, there: &str, netns: &str) -> String {

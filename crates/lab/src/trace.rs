@@ -8,8 +8,9 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use crate::addressing;
 use crate::error::{LabError, Result};
-use crate::layout::{NodeLayout, OUTSIDE, node_address};
+use crate::layout::NodeLayout;
 use crate::ovs::{self, BRIDGE};
 use crate::pods;
 use crate::sandbox::Sandbox;
@@ -73,7 +74,9 @@ pub fn run(store: &Store, source: &str, destination: &str, port: u16) -> Result<
     let from = pods::find(store, source)?;
     let (to, address) = receiver(store, destination)?;
     let node = store.layout().node(&from.node);
-    let own = first_ipv4(&from)?;
+    let own = address_like(&from, address)?;
+    let (tcp, src, dst) =
+        if own.is_ipv4() { ("tcp", "nw_src", "nw_dst") } else { ("tcp6", "ipv6_src", "ipv6_dst") };
     let in_port = from
         .host_interface()
         .ok_or_else(|| LabError::new(format!("the CNI result of {source} names no port")))?;
@@ -83,7 +86,7 @@ pub fn run(store: &Store, source: &str, destination: &str, port: u16) -> Result<
         _ => port_mac(&node, GATEWAY)?,
     };
     let packet = format!(
-        "in_port={in_port},tcp,dl_src={mac},dl_dst={to_mac},nw_src={own},nw_dst={address},\
+        "in_port={in_port},{tcp},dl_src={mac},dl_dst={to_mac},{src}={own},{dst}={address},\
          nw_ttl=64,tp_src=40000,tp_dst={port}"
     );
     let mut hops = vec![hop(&node, &from.node, packet, &names)?];
@@ -92,10 +95,11 @@ pub fn run(store: &Store, source: &str, destination: &str, port: u16) -> Result<
         && hops[0].verdict.contains("tnl_push")
     {
         let (source_node, target_node) = (address_of(store, &from)?, address_of(store, to)?);
+        let tun = if source_node.is_ipv4() { "tun" } else { "tun_ipv6" };
         let node = store.layout().node(&to.node);
         let packet = format!(
-            "in_port={TUNNEL},tun_src={source_node},tun_dst={target_node},tcp,\
-             dl_src={},dl_dst=aa:bb:cc:dd:ee:ff,nw_src={own},nw_dst={address},\
+            "in_port={TUNNEL},{tun}_src={source_node},{tun}_dst={target_node},{tcp},\
+             dl_src={},dl_dst=aa:bb:cc:dd:ee:ff,{src}={own},{dst}={address},\
              nw_ttl=63,tp_src=40000,tp_dst={port}",
             port_mac(&store.layout().node(&from.node), GATEWAY)?
         );
@@ -124,31 +128,37 @@ pub fn print(trace: &Trace) {
 }
 
 fn receiver(store: &Store, name: &str) -> Result<(Option<Sandbox>, IpAddr)> {
+    let family = store.get().variant.family;
     if let Ok(address) = name.parse::<IpAddr>() {
         let owner = pods::ready(store).into_iter().find(|p| p.addresses().contains(&address));
         return Ok((owner, address));
     }
     if name == "outside" {
-        return Ok((None, OUTSIDE.into()));
+        return Ok((None, addressing::outside(family)[0]));
     }
     if let Ok(node) = store.get().node(name) {
-        return Ok((None, node_address(node.n).into()));
+        return Ok((None, addressing::node(family, node.n)[0]));
     }
     let pod = pods::find(store, name)
         .map_err(|e| e.hint("give a Pod, a node, outside, or an address"))?;
-    let address = first_ipv4(&pod)?;
+    let address = pod
+        .addresses()
+        .first()
+        .copied()
+        .ok_or_else(|| LabError::new(format!("Pod {} has no address", pod.pod.key())))?;
     Ok((Some(pod), address))
 }
 
-fn first_ipv4(pod: &Sandbox) -> Result<IpAddr> {
-    pod.addresses()
-        .into_iter()
-        .find(IpAddr::is_ipv4)
-        .ok_or_else(|| LabError::new(format!("Pod {} has no IPv4 address", pod.pod.key())))
+fn address_like(pod: &Sandbox, other: IpAddr) -> Result<IpAddr> {
+    let found = pod.addresses().into_iter().find(|a| a.is_ipv4() == other.is_ipv4());
+    found.ok_or_else(|| {
+        LabError::new(format!("Pod {} has no address of the family of {other}", pod.pod.key()))
+    })
 }
 
 fn address_of(store: &Store, pod: &Sandbox) -> Result<IpAddr> {
-    Ok(node_address(store.get().node(&pod.node)?.n).into())
+    let state = store.get();
+    Ok(addressing::node(state.variant.family, state.node(&pod.node)?.n)[0])
 }
 
 fn port_mac(node: &NodeLayout, port: &str) -> Result<String> {

@@ -8,6 +8,7 @@ use crate::layout::{self, Layout};
 use crate::state::{LabState, Mode, NodeState, Phase, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
+use crate::variant::Variant;
 use crate::{agent, down, interrupt, ovs, preflight, topology};
 
 /// What a lab shall be.
@@ -15,6 +16,8 @@ use crate::{agent, down, interrupt, ovs, preflight, topology};
 pub struct UpOptions {
     /// Number of nodes.
     pub n_nodes: u8,
+    /// Families, tunnel and datapath.
+    pub variant: Variant,
     /// Who plays the control plane.
     pub mode: Mode,
     /// Where our programs are.
@@ -57,6 +60,7 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     let mut state = LabState::new(options.mode, options.bin_dir.clone());
     state.kubeconfig.clone_from(&options.kubeconfig);
     state.scheduler = options.scheduler;
+    state.variant = options.variant;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let store = Store::create(layout, state)?;

@@ -1,7 +1,7 @@
 //! A Pod goes, the next one gets its address: no connection of the former one is inherited.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use serde_json::json;
@@ -69,7 +69,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
 }
 
 fn ask_from_fixed_port(netns: &std::path::Path, address: IpAddr) -> Result<Answer> {
-    let socket = netns::enter(netns, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, SOURCE_PORT)))?
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = netns::enter(netns, || UdpSocket::bind((any, SOURCE_PORT)))?
         .doing(|| format!("bind UDP port {SOURCE_PORT}"))?;
     socket.connect((address, PORT)).doing(|| format!("address {address}"))?;
     socket
@@ -89,8 +93,11 @@ fn ask_from_fixed_port(netns: &std::path::Path, address: IpAddr) -> Result<Answe
 
 /// Tells the allocator that the address before this one was the last it gave out.
 fn give_out_next(node: &NodeLayout, address: IpAddr) -> Result<bool> {
-    let IpAddr::V4(address) = address else { return Ok(false) };
-    let before = Ipv4Addr::from(u32::from(address) - 1).to_string();
+    let before: IpAddr = match address {
+        IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) - 1).into(),
+        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) - 1).into(),
+    };
+    let before = before.to_string();
     for dir in [node.cni_lib().join("antrea"), node.cni_lib().join("networks/antrea")] {
         let record = dir.join("last_reserved_ip.0");
         if record.exists() {

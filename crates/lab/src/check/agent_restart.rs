@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::{Context, Outcome};
 use crate::cli::NodeComponent;
+use crate::component::{kill, start};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
-use crate::run::{kill, start};
 use crate::traffic::{Datagrams, Stream};
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
@@ -17,11 +17,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let b = context.pod("node-1", "restart-2")?;
     let c = context.pod("node-2", "restart-3")?;
     let began = Instant::now();
-    let datagrams = [
-        Datagrams::start("on one node", &a.sandbox.netns, b.target()?)?,
-        Datagrams::start("across nodes", &a.sandbox.netns, c.target()?)?,
-        Datagrams::start("node to its Pod", store.layout().node("node-1").netns(), b.target()?)?,
-    ];
+    let node = store.layout().node("node-1");
+    let mut datagrams = Vec::new();
+    for (near, far) in b.targets().into_iter().zip(c.targets()) {
+        datagrams.push(Datagrams::start("on one node", &a.sandbox.netns, near)?);
+        datagrams.push(Datagrams::start("across nodes", &a.sandbox.netns, far)?);
+        datagrams.push(Datagrams::start("node to its Pod", node.netns(), near)?);
+    }
     let stream = Stream::start("across nodes", &c.sandbox.netns, a.target()?)?;
     let flowing = |n: u64| {
         let counts: Vec<u64> = datagrams.iter().map(Datagrams::received).collect();

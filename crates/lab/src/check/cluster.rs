@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::{Context, Lab, Outcome};
 use crate::agent;
-use crate::cli::NodeComponent;
+use crate::cli::{ClusterComponent, NodeComponent};
 use crate::cluster;
+use crate::component::{self, kill, start};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
@@ -15,8 +16,8 @@ use crate::matrix;
 use crate::pods;
 use crate::preflight::find_program;
 use crate::preflight::program;
-use crate::run::{kill, start};
 use crate::state::{Mode, SchedulerChoice, Store};
+use crate::status;
 use crate::traffic::Datagrams;
 use crate::ui::Progress;
 use crate::up::{self, OnFailure, UpOptions};
@@ -64,10 +65,22 @@ spec:
     - {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 "#;
 
+/// Made after the control plane was gone for a while.
+const LATER: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: later, namespace: demo}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: echo, image: antrea-lab/echo}
+";
+
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "cluster")?;
     let options = UpOptions {
         n_nodes: 3,
+        variant: context.variant,
         mode: Mode::Cluster,
         bin_dir: context.bin_dir.to_owned(),
         kubeconfig: None,
@@ -87,6 +100,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         Some(_) => kubectl_works(store)?,
         None => 0,
     };
+    control_plane_faults(store, &quiet)?;
     deletion(store)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
@@ -130,6 +144,50 @@ fn kubelet_restart(store: &Store) -> Result<()> {
         return Err(LabError::new("the restarted kubelet has other sandboxes"));
     }
     Ok(())
+}
+
+/// Pods reach each other while nothing of the control plane runs; once it is back, all is as before,
+/// and Pods are made.
+fn control_plane_faults(store: &Store, progress: &Progress) -> Result<()> {
+    use ClusterComponent::{Apiserver, Controller, Scheduler};
+    let made = pods::ready(store);
+    let (from, to) = crate::demo::across(&made)
+        .ok_or_else(|| LabError::new("the scheduler put all Pods on one node"))?;
+    let target = std::net::SocketAddr::new(to.addresses()[0], crate::echo::PORT);
+    let datagrams = Datagrams::start("across nodes", &from.netns, target)?;
+    component::stop_cluster(store, Controller)?;
+    component::stop_cluster(store, Scheduler)?;
+    component::kill_cluster(store, Apiserver)?;
+    let before = datagrams.received();
+    wait_for(Duration::from_secs(10), "datagrams flow", || {
+        (datagrams.received() > before + 500).then_some(())
+    })?;
+    let problems = status::look(store).problems;
+    if problems.iter().filter(|p| p.contains("component start")).count() != 3 {
+        return Err(LabError::new(format!(
+            "the status does not say what is stopped: {problems:?}"
+        )));
+    }
+    for component in [Apiserver, Controller, Scheduler] {
+        component::start_cluster(store, component)?;
+    }
+    let report = datagrams.finish();
+    if report.lost() > 0 {
+        let lost = report.lost();
+        return Err(LabError::new(format!("{lost} datagrams lost without a control plane")));
+    }
+    cluster::await_nodes(store, progress)?;
+    let now = pods::ready(store);
+    if made.iter().any(|pod| !now.contains(pod)) {
+        return Err(LabError::new("Pods were lost with the API server"));
+    }
+    cluster::apply(store, LATER)?;
+    wait_for(Duration::from_secs(20), "a new Pod runs", || {
+        pods::rows(store).iter().any(|r| r.name == "later" && r.ready).then_some(())
+    })?;
+    wait_for(Duration::from_secs(20), "the status is healthy again", || {
+        status::look(store).healthy.then_some(())
+    })
 }
 
 /// What people type.

@@ -9,10 +9,10 @@ use super::leftovers::Holdings;
 use super::{Context, Outcome};
 use crate::cli::NodeComponent;
 use crate::cni::{Attachment, CniFailure, NetworkList};
+use crate::component::{kill, start};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
-use crate::run::{kill, start};
 use crate::sandbox::{PodIdentity, Runtime, Sandbox};
 use crate::{netns, state::Store};
 

@@ -6,11 +6,13 @@ use serde_json::json;
 
 use super::leftovers::flows;
 use super::{Context, Outcome, Pod};
+use crate::addressing;
 use crate::cli::NodeComponent;
+use crate::component::{kill, start};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::probe;
-use crate::run::{kill, start};
+use crate::status;
 use crate::traffic::Datagrams;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
@@ -51,14 +53,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     }
     let settled = restarted.elapsed();
     // The outside answers as before: the node's own network came back too.
-    let port =
-        probe::serve(&store.layout().outside_netns(), "outside", &[crate::layout::OUTSIDE.into()])?;
-    let outside = std::net::SocketAddr::new(crate::layout::OUTSIDE.into(), port);
-    probe::tcp_who(&a.sandbox.netns, outside, Duration::from_secs(10))?;
+    let outside = addressing::outside(context.variant.family);
+    let port = probe::serve(&store.layout().outside_netns(), "outside", &outside)?;
+    for address in outside {
+        let outside = std::net::SocketAddr::new(address, port);
+        probe::tcp_who(&a.sandbox.netns, outside, Duration::from_secs(10))?;
+    }
     let reports = [same.finish(), across.finish()];
-    let first = first_packet_across(context, &a, &c)?;
+    if !first_packet_across(context, &a, &c)? {
+        return Err(LabError::new("the first packet across nodes after a restart is not answered"));
+    }
     Ok(Outcome::Passed(json!({
-        "firstPacketAcrossAnswered": first,
+        "firstPacketAcrossAnswered": true,
         "recoveredOnNodeMs": on_node.as_millis(),
         "recoveredAcrossMs": between.as_millis(),
         "flowsEqualAfterStartMs": settled.as_millis(),
@@ -68,13 +74,23 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     })))
 }
 
-/// Whether the first packet to the other node is answered after a restart without any traffic.
+/// Whether the first packet to the other node is answered after a restart without any traffic,
+/// during which the lab's status tells what is wrong.
 fn first_packet_across(context: &Context<'_>, from: &Pod<'_>, to: &Pod<'_>) -> Result<bool> {
     let store = context.store()?;
     let node = store.layout().node("node-1");
     let before = flows(&node)?;
     kill(store, "node-1", NodeComponent::Vswitchd)?;
+    wait_for(Duration::from_secs(10), "the status says what the agent lacks", || {
+        let problems = status::look(store).problems;
+        let told =
+            |what: &str| problems.iter().any(|p| p.starts_with("node-1") && p.contains(what));
+        (told("ovs-vswitchd does not run") && told("the agent lacks openflow")).then_some(())
+    })?;
     start(store, "node-1", NodeComponent::Vswitchd)?;
+    wait_for(Duration::from_secs(30), "the status is healthy again", || {
+        status::look(store).healthy.then_some(())
+    })?;
     wait_for(Duration::from_secs(30), "the flows are back", || {
         flows(&node).ok().filter(|now| *now == before)
     })?;

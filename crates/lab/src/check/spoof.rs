@@ -11,11 +11,12 @@ use serde_json::json;
 use super::frames::{
     BROADCAST, Mac, Sniffer, arp_claim, geneve, ipv4, mac_of, parse_mac, send, udp,
 };
-use super::{Context, Outcome, Pod};
+use super::{Context, Outcome, Pod, spoof6};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::{OUTSIDE, node_address};
 use crate::ovs;
+use crate::variant::IpFamily;
 
 const UDP: u8 = 17;
 const GENEVE_PORT: u16 = 6081;
@@ -31,6 +32,18 @@ struct Stage<'a> {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
+    let mut attacks = 0;
+    if context.variant.family != IpFamily::Ipv6 {
+        attacks += over_ipv4(context)?;
+    }
+    if context.variant.family != IpFamily::Ipv4 {
+        attacks += spoof6::run(context)?;
+    }
+    Ok(Outcome::Passed(json!({ "attacks": attacks, "arrived": 0 })))
+}
+
+/// Tries everything and gives the number of attacks of which none arrived.
+fn over_ipv4(context: &Context<'_>) -> Result<usize> {
     let store = context.store()?;
     let node = store.layout().node("node-1");
     let hostile = context.pod("node-1", "spoof-hostile")?;
@@ -38,8 +51,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let far = context.pod("node-2", "spoof-far")?;
     let port = hostile.sandbox.host_interface().unwrap_or_default();
     let gateway_mac = ovs::vsctl(&node, &["get", "Interface", "antrea-gw0", "mac_in_use"])?;
-    let result = hostile.sandbox.result.as_ref();
-    let gateway = result.and_then(|r| r["ips"][0]["gateway"].as_str()?.parse().ok());
+    let gateway = hostile.sandbox.gateways().into_iter().find_map(|g| match g {
+        IpAddr::V4(g) => Some(g),
+        IpAddr::V6(_) => None,
+    });
     let stage = Stage {
         own: (mac_of(&hostile.sandbox.netns, "eth0")?, ipv4_of(&hostile)?),
         victim: (mac_of(&victim.sandbox.netns, "eth0")?, ipv4_of(&victim)?),
@@ -75,7 +90,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         arrived.push("detour by the veth's MAC".into());
     }
     if arrived.is_empty() {
-        return Ok(Outcome::Passed(json!({ "attacks": attacks.len() + 1, "arrived": 0 })));
+        return Ok(attacks.len() + 1);
     }
     Err(LabError::new(format!("arrived: {}", arrived.join(", "))))
 }

@@ -5,18 +5,19 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use kube_io::service_accounts::{TokenRequest, request_token};
 use kubelab::{Options, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::{accounts, manifests, token_kubeconfig, underlay_url};
+use super::{accounts, manifests, token_kubeconfig};
+use crate::addressing;
 use crate::error::{Doing, LabError, Result};
-use crate::layout::{API_PORT, API_SERVER, Layout, SERVICE_CIDR};
+use crate::layout::{API_PORT, Layout};
 use crate::netns;
 use crate::state::{self, Mode, Store};
+use crate::variant::IpFamily;
 
 /// What the process writes once others can use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,13 +58,14 @@ async fn serve(store: &Store) -> Result<()> {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, state.api_port.unwrap_or(0)));
     let local = TcpListener::bind(local).doing(|| format!("listen on {local}"))?;
     let port = local.local_addr().doing(|| "read the port".into())?.port();
-    let underlay = listen_on_underlay(layout)?;
-    let service_cidr: IpNet = SERVICE_CIDR.parse().doing(|| "read the service range".into())?;
+    let family = state.variant.family;
+    let mut listeners = listen_on_underlay(layout, family)?;
+    listeners.push(local);
     let options = Options {
-        listeners: vec![underlay, local],
+        listeners,
         kubelet_dir: Some(layout.dir().join("nodes")),
         kubelet_advice: format!("{} starts it", layout.command("node start NODE kubelet")),
-        service_cidrs: vec![service_cidr],
+        service_cidrs: addressing::service_cidrs(family),
         ..Options::new(layout.dir().join("apiserver"))
     };
     let server = Server::start(options).await.doing(|| "start the API server".into())?;
@@ -77,7 +79,7 @@ async fn serve(store: &Store) -> Result<()> {
     let nodes: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
     for account in accounts(layout, &nodes) {
         let text = server
-            .kubeconfig_for(&underlay_url(), "kube-system", account.service_account)
+            .kubeconfig_for(&addressing::api_url(family), "kube-system", account.service_account)
             .doing(|| format!("make a kubeconfig for {}", account.service_account))?;
         write_secret(&account.kubeconfig, &text)?;
     }
@@ -101,7 +103,7 @@ async fn forward(store: &Store) -> Result<()> {
         kube_io::apply::manifests(&client, text).await.doing(|| "apply manifests".into())?;
     }
     let mut seen_from_nodes = cluster.clone();
-    seen_from_nodes["server"] = json!(underlay_url());
+    seen_from_nodes["server"] = json!(addressing::api_url(state.variant.family));
     if cluster.get("tls-server-name").is_none() {
         seen_from_nodes["tls-server-name"] = json!(host);
     }
@@ -117,7 +119,8 @@ async fn forward(store: &Store) -> Result<()> {
         let cluster = if name == "lab-scheduler" { &cluster } else { &seen_from_nodes };
         write_secret(&account.kubeconfig, &token_kubeconfig(cluster, name, &token.token)?)?;
     }
-    let listener = listen_on_underlay(layout)?;
+    // Nodes are told the first address only.
+    let listener = listen_on_underlay(layout, state.variant.family)?.swap_remove(0);
     listener.set_nonblocking(true).doing(|| "set up the listener".into())?;
     let listener =
         tokio::net::TcpListener::from_std(listener).doing(|| "use the listener".into())?;
@@ -141,9 +144,12 @@ async fn forward(store: &Store) -> Result<()> {
     }
 }
 
-fn listen_on_underlay(layout: &Layout) -> Result<TcpListener> {
-    netns::enter(&layout.underlay_netns(), || TcpListener::bind((API_SERVER, API_PORT)))?
-        .doing(|| format!("listen on {API_SERVER}:{API_PORT} of the underlay"))
+fn listen_on_underlay(layout: &Layout, family: IpFamily) -> Result<Vec<TcpListener>> {
+    let bind = |address| {
+        netns::enter(&layout.underlay_netns(), || TcpListener::bind((address, API_PORT)))?
+            .doing(|| format!("listen on {address} of the underlay"))
+    };
+    addressing::api_server(family).into_iter().map(bind).collect()
 }
 
 /// The cluster of a kubeconfig's current context, with its authority in the file itself.

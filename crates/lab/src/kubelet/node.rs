@@ -15,7 +15,7 @@ use crate::layout::NodeLayout;
 
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_WHEN_READY: Duration = Duration::from_secs(1);
-const REPORT: Duration = Duration::from_secs(60);
+const REPORT: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(10);
 
 /// Registers and reports for ever.
@@ -136,7 +136,7 @@ fn registration(kubelet: &Kubelet) -> NodeRegistration {
             pair("beta.kubernetes.io/arch", arch),
         ]),
         annotations: BTreeMap::new(),
-        internal_addresses: vec![kubelet.address],
+        internal_addresses: kubelet.addresses.clone(),
         capacity: BTreeMap::from([pair("pods", "250"), pair("cpu", "8"), pair("memory", "16Gi")]),
         kubelet_port: Some(10250),
         node_info: BTreeMap::from([

@@ -59,7 +59,7 @@ pub(super) fn phase(pod: &PodView, known: &Known) -> &'static str {
 pub(super) fn status(
     pod: &PodView,
     known: &Known,
-    host_ip: IpAddr,
+    host_ips: &[IpAddr],
     since: &mut Since,
     now: Timestamp,
 ) -> PodStatus {
@@ -109,7 +109,7 @@ pub(super) fn status(
         phase: Some(phase.into()),
         reason: None,
         message: None,
-        host_ips: vec![host_ip],
+        host_ips: host_ips.to_vec(),
         pod_ips: known.pod_ips.clone(),
         start_time: known.started,
         conditions,
@@ -221,14 +221,14 @@ mod tests {
         let pod = mk_pod("Always", 1);
         let mut known = Known::default();
         let mut since = Since::new();
-        let host: IpAddr = "172.30.0.1".parse().unwrap();
+        let host: [IpAddr; 1] = ["172.30.0.1".parse().unwrap()];
         let times: Vec<Timestamp> = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]
             .iter()
             .map(|t| t.parse().unwrap())
             .collect();
-        let first = status(&pod, &known, host, &mut since, times[0]);
+        let first = status(&pod, &known, &host, &mut since, times[0]);
         known.main.insert("c0".into(), mk_seen(None));
-        let second = status(&pod, &known, host, &mut since, times[1]);
+        let second = status(&pod, &known, &host, &mut since, times[1]);
         let time = |s: &PodStatus, type_: &str| {
             s.conditions.iter().find(|c| c.type_ == type_).map(|c| c.last_transition_time)
         };

@@ -162,7 +162,7 @@ impl Worker {
         self.known.sandbox = Some(sandbox.id.clone());
         self.known.pod_ips = match sandbox.phase {
             SandboxPhase::Creating => Vec::new(),
-            SandboxPhase::Ready if sandbox.host_network => vec![self.kubelet.address],
+            SandboxPhase::Ready if sandbox.host_network => self.kubelet.addresses.clone(),
             SandboxPhase::Ready => sandbox.addresses(),
         };
         let runtime = Arc::clone(self.runtime());
@@ -209,7 +209,7 @@ impl Worker {
         }
         let facts = Facts {
             node: self.kubelet.node.clone(),
-            host_ip: self.kubelet.address.to_string(),
+            host_ip: self.kubelet.addresses.first().map(ToString::to_string).unwrap_or_default(),
             pod_ips: self.known.pod_ips.iter().map(ToString::to_string).collect(),
         };
         let spec = containers::spec(view, container, &facts, policy)?;
@@ -247,7 +247,7 @@ impl Worker {
         let status = status::status(
             view,
             &self.known,
-            self.kubelet.address,
+            &self.kubelet.addresses,
             &mut self.since,
             Timestamp::now(),
         );

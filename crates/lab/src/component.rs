@@ -1,0 +1,133 @@
+//! Stops, kills and starts single processes of a lab, so that faults can be injected.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::cli::{ClusterComponent, NodeComponent};
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::process::ProcessId;
+use crate::state::{Mode, SchedulerChoice, Store};
+use crate::{agent, cluster, ovs};
+
+/// How long a process that was asked to end has for it.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the kernel has to end a killed one.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks a component of a node to end and waits until it has.
+///
+/// # Errors
+/// When it does not run, or does not end.
+pub fn stop(store: &Store, node: &str, component: NodeComponent) -> Result<()> {
+    end(store, Some(node), role(component), Signal::SIGTERM)
+}
+
+/// Kills a component of a node with SIGKILL and waits until it is gone.
+///
+/// # Errors
+/// When it does not run.
+pub fn kill(store: &Store, node: &str, component: NodeComponent) -> Result<()> {
+    end(store, Some(node), role(component), Signal::SIGKILL)
+}
+
+/// Starts a component of a node that does not run and waits until it answers.
+///
+/// # Errors
+/// When it runs already, or does not come up.
+pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> {
+    store.get().node(node)?;
+    let end = format!("node kill {node} {}", component.name());
+    refuse_running(store, Some(node), role(component), &end)?;
+    match component {
+        NodeComponent::Agent => {
+            agent::start(store, node)?;
+            agent::await_ready(store, node)
+        }
+        NodeComponent::Vswitchd => ovs::start_vswitchd(store, node),
+        NodeComponent::Ovsdb => ovs::start_ovsdb(store, node),
+        NodeComponent::Kubelet if store.get().mode == Mode::Standalone => {
+            Err(LabError::new("a lab without an API server has no kubelet"))
+        }
+        NodeComponent::Kubelet => cluster::start_kubelet(store, node),
+    }
+}
+
+/// Asks a component outside of nodes to end and waits until it has.
+///
+/// # Errors
+/// When it does not run, or does not end.
+pub fn stop_cluster(store: &Store, component: ClusterComponent) -> Result<()> {
+    end(store, None, cluster_role(component), Signal::SIGTERM)
+}
+
+/// Kills a component outside of nodes with SIGKILL and waits until it is gone.
+///
+/// # Errors
+/// When it does not run.
+pub fn kill_cluster(store: &Store, component: ClusterComponent) -> Result<()> {
+    end(store, None, cluster_role(component), Signal::SIGKILL)
+}
+
+/// Starts a component outside of nodes that does not run.
+///
+/// # Errors
+/// When it runs already, the lab has none, or it does not come up.
+pub fn start_cluster(store: &Store, component: ClusterComponent) -> Result<()> {
+    let state = store.get();
+    if state.mode == Mode::Standalone {
+        return Err(LabError::new("this lab has no API server and nothing that needs one"));
+    }
+    let role = cluster_role(component);
+    refuse_running(store, None, role, &format!("component kill {role}"))?;
+    match component {
+        ClusterComponent::Apiserver => cluster::start_api(store),
+        ClusterComponent::Controller => cluster::start_controller(store),
+        ClusterComponent::Scheduler if state.scheduler == SchedulerChoice::Theirs => {
+            Err(LabError::new("this lab was started with --no-scheduler"))
+        }
+        ClusterComponent::Scheduler => cluster::start_scheduler(store),
+    }
+}
+
+fn end(store: &Store, node: Option<&str>, role: &str, signal: Signal) -> Result<()> {
+    let state = store.get();
+    if let Some(node) = node {
+        state.node(node)?;
+    }
+    let id = state.process(role, node).filter(|id| id.is_alive()).ok_or_else(|| {
+        let place = node.map(|n| format!(" on {n}")).unwrap_or_default();
+        LabError::new(format!("{role} does not run{place}"))
+            .hint(format!("{} shows what runs", store.layout().command("status")))
+    })?;
+    id.signal(signal);
+    let patience = if signal == Signal::SIGKILL { KILL_PATIENCE } else { STOP_PATIENCE };
+    wait_for(patience, &format!("{role} ends"), || (!id.is_alive()).then_some(()))
+}
+
+fn refuse_running(store: &Store, node: Option<&str>, role: &str, end: &str) -> Result<()> {
+    if !store.get().process(role, node).is_some_and(ProcessId::is_alive) {
+        return Ok(());
+    }
+    let place = node.map(|n| format!(" on {n}")).unwrap_or_default();
+    Err(LabError::new(format!("{role} runs{place}"))
+        .hint(format!("{} ends it", store.layout().command(end))))
+}
+
+fn role(component: NodeComponent) -> &'static str {
+    match component {
+        NodeComponent::Agent => agent::ROLE,
+        NodeComponent::Vswitchd => ovs::ROLE_VSWITCHD,
+        NodeComponent::Ovsdb => ovs::ROLE_OVSDB,
+        NodeComponent::Kubelet => cluster::ROLE_KUBELET,
+    }
+}
+
+fn cluster_role(component: ClusterComponent) -> &'static str {
+    match component {
+        ClusterComponent::Apiserver => cluster::ROLE_API,
+        ClusterComponent::Controller => cluster::ROLE_CONTROLLER,
+        ClusterComponent::Scheduler => cluster::ROLE_SCHEDULER,
+    }
+}
