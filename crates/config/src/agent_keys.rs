@@ -36,7 +36,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("podCIDRs", Kind::Text, "\"\"", No, "Pod prefixes of the cluster, for mode networkPolicyOnly."),
     Key::new("noSNAT", Kind::Bool, "false", No, "Leaves Pods' addresses as they are towards the outside, for mode noEncap."),
     Key::new("snatFullyRandomPorts", Kind::Bool, "false", No, "Takes masqueraded source ports fully at random."),
-    Key::new("tunnelType", Kind::Enum(&["geneve", "vxlan", "gre", "stt"]), "geneve", Only(&["geneve"], NEXT), "Encapsulation between nodes."),
+    Key::new("tunnelType", Kind::Enum(&["geneve", "vxlan", "gre", "stt"]), "geneve", Only(&["geneve", "vxlan", "gre"], NEXT), "Encapsulation between nodes."),
     Key::new("tunnelPort", PORT_OR_ZERO, "0", Yes, "Port of the tunnel; 0 takes the protocol's own."),
     Key::new("tunnelCsum", Kind::Bool, "false", Yes, "Computes the outer UDP checksum."),
     Key::new("defaultMTU", Kind::Int(0, 65000), "0", Yes, "MTU of Pods; 0 takes the transport interface's less the tunnel's overhead."),

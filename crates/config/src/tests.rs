@@ -78,8 +78,8 @@ fn mistakes_are_named() {
             "line 1: noSNAT: not built in this version, only the default false is accepted",
         ),
         (
-            "tunnelType: vxlan",
-            "line 1: tunnelType: vxlan is not built until the next release, only geneve is accepted",
+            "tunnelType: stt",
+            "line 1: tunnelType: stt is not built until the next release, only geneve, vxlan, gre is accepted",
         ),
         ("tunnelType: geneva", "line 1: tunnelType: geneva is not one of geneve, vxlan, gre, stt"),
         (
