@@ -21,6 +21,7 @@ use crate::status;
 use crate::traffic::Datagrams;
 use crate::ui::Progress;
 use crate::up::{self, OnFailure, UpOptions};
+use crate::variant::IpFamily;
 
 const N_PODS: usize = 6;
 
@@ -212,6 +213,10 @@ fn kubectl_works(store: &Store) -> Result<usize> {
         let all = ["once=Succeeded", "crash=Running", "talk=Running", "nostart=Failed"];
         all.iter().all(|want| text.contains(want)).then_some(())
     })?;
+    let own = match store.get().variant.family {
+        IpFamily::Ipv4 | IpFamily::Dual => "10.77.",
+        IpFamily::Ipv6 => "fd00:10:77:",
+    };
     let cases: [(&[&str], bool, &str); 15] = [
         (&["get", "nodes"], true, "Ready"),
         (&["get", "pods", "-o", "wide"], true, "node-1"),
@@ -219,7 +224,7 @@ fn kubectl_works(store: &Store) -> Result<usize> {
         (&["logs", "talk", "--tail=1", "--timestamps"], true, "Z line 3 of talk"),
         (&["logs", "once", "-c", "first"], true, "first"),
         (&["logs", "once"], true, "done"),
-        (&["exec", "talk", "--", "ip", "-4", "-br", "address", "show", "eth0"], true, "10.77."),
+        (&["exec", "talk", "--", "ip", "-br", "address", "show", "eth0"], true, own),
         (&["exec", "talk", "--", "sh", "-c", "echo to stderr >&2; exit 7"], false, "exit code 7"),
         (&["exec", "talk", "--", "/no/such/program"], false, "No such file"),
         (&["logs", "talk", "-c", "nobody"], false, "container nobody is not valid"),
