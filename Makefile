@@ -22,7 +22,7 @@ build: setup ## build every binary into target/release
 demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's way; then clean up
 	$(TARGET)/release/antrea-lab demo
 
-test: build ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
+test: setup ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
 	$(CARGO) run --locked -q -p xtask -- ci
 
 bench: build ## the figures of docs/performance.md, measured

@@ -1,6 +1,7 @@
 //! What CI runs, stage by stage. Ends with a table of minutes and one `N passed, N failed` line.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,11 @@ pub(crate) fn run() -> Result<()> {
             "warnings",
         ]))
     });
+    // The programs are those of the tests' profile: what the stages below say does not depend on how
+    // fast they are, and a second compilation of everything would take as long as all tests.
+    stage("programs", &mut || {
+        workspace::run(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))
+    });
     let root = is_root();
     stage("tests", &mut || {
         let mut arguments = vec!["test", "--locked", "--workspace", "--no-fail-fast"];
@@ -66,17 +72,19 @@ pub(crate) fn run() -> Result<()> {
         workspace::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
     });
     if root {
-        stage("docs", &mut docs::run);
+        stage("docs", &mut || docs::run(&bin_dir()));
     }
     report(&stages, tally, root)
 }
 
+/// Where the programs are that the stages run.
+fn bin_dir() -> PathBuf {
+    workspace::target_dir().join("debug")
+}
+
 /// The demo, and every scenario.
 fn lab() -> Result<()> {
-    let lab = workspace::target_dir().join("release/antrea-lab");
-    if !lab.exists() {
-        bail!("{} is not built: run `make build`", lab.display());
-    }
+    let lab = bin_dir().join("antrea-lab");
     workspace::run(Command::new(&lab).arg("demo"))?;
     workspace::run(Command::new(&lab).arg("check"))
 }

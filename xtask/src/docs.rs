@@ -1,7 +1,7 @@
 //! Runs the commands of README and docs as written.
 //!
-//! A fenced block marked `sh` is run by `sh -eu` in the root of the checkout, with the release
-//! binaries on the PATH; all blocks of one file run in order and share one working state. A block
+//! A fenced block marked `sh` is run by `sh -eu` in the root of the checkout, with our programs on
+//! the PATH; all blocks of one file run in order and share one working state. A block
 //! marked `console` or anything else is only text. A block marked `sh no-run` shows a command that
 //! cannot run here (it needs a real cluster, or would run the tests themselves).
 
@@ -13,17 +13,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Runs every runnable block of every page.
-pub(crate) fn run() -> Result<()> {
+/// Runs every runnable block of every page with the programs of a folder.
+pub(crate) fn run(bin_dir: &Path) -> Result<()> {
     let mut pages = vec!["README.md".into()];
     pages.extend(workspace::tracked("docs", ".md")?);
     for page in pages {
-        run_page(&page)?;
+        run_page(&page, bin_dir)?;
     }
     Ok(())
 }
 
-fn run_page(page: &Path) -> Result<()> {
+fn run_page(page: &Path, bin_dir: &Path) -> Result<()> {
     let text = fs::read_to_string(workspace::root().join(page))
         .with_context(|| format!("read {}", page.display()))?;
     let blocks = runnable(&text);
@@ -31,8 +31,7 @@ fn run_page(page: &Path) -> Result<()> {
         return Ok(());
     }
     println!("{}: {} block(s)", page.display(), blocks.len());
-    let bin = workspace::target_dir().join("release");
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!("{}:{}", bin_dir.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("sh");
     command.args(["-eux", "-c", &blocks.join("\n")]).current_dir(workspace::root());
     let status = command.env("PATH", path).status().context("start sh")?;

@@ -49,6 +49,6 @@ fn main() -> anyhow::Result<()> {
         }
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
-        Chore::Docs => docs::run(),
+        Chore::Docs => docs::run(&workspace::target_dir().join("release")),
     }
 }

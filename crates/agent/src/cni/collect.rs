@@ -108,7 +108,11 @@ impl Shared {
     }
 
     /// GC: removes every interface that is not in the runtime's list, and what nobody owns.
-    pub(super) async fn gc(self: &Arc<Self>, node: &Arc<Node>, conf: &NetConf) -> Result<(), CniFailure> {
+    pub(super) async fn gc(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        conf: &NetConf,
+    ) -> Result<(), CniFailure> {
         let valid =
             conf.valid_attachments().ok_or(RequestError::ConfLacks("cni.dev/valid-attachments"))?;
         let valid: BTreeSet<&Attachment> = valid.iter().collect();

@@ -205,12 +205,8 @@ impl Build {
                 done(Op::Allocate) && done(Op::CreateLink) && !flows_run
             }
             Op::Announce => {
-                let needed = [
-                    Op::ConfigureLink,
-                    Op::NotePort,
-                    Op::AwaitPort,
-                    Op::InstallFlows(self.ofport),
-                ];
+                let needed =
+                    [Op::ConfigureLink, Op::NotePort, Op::AwaitPort, Op::InstallFlows(self.ofport)];
                 needed.into_iter().all(done) && self.running.is_empty()
             }
             _ => true,

@@ -56,8 +56,7 @@ impl InterfaceStore {
                 self.next_ofport = self.next_ofport.max(highest);
             }
             // A crash came before the port got its addresses.
-            let state =
-                if record.ips.is_empty() { EntryState::Partial } else { EntryState::Made };
+            let state = if record.ips.is_empty() { EntryState::Partial } else { EntryState::Made };
             let entry = Entry { state, record };
             self.entries.insert(entry.record.attachment.clone(), entry);
         }
