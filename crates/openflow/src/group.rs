@@ -1,6 +1,7 @@
 //! Groups: sets of buckets of actions.
 
 use crate::action::Action;
+use crate::error::EncodeError;
 use crate::field::Field;
 use crate::ids::{GroupId, OfPort};
 
@@ -97,6 +98,15 @@ impl Group {
             actions,
         });
         self
+    }
+
+    /// Whether the group is short enough for its description to be read back (some 64 KiB). One that
+    /// is not is refused when it is encoded; but [`GroupMod::InsertBuckets`] can make a group grow
+    /// beyond that unseen, and a description of it then lacks buckets: check the whole before.
+    ///
+    /// [`GroupMod::InsertBuckets`]: crate::message::GroupMod::InsertBuckets
+    pub fn check_len(&self) -> Result<(), EncodeError> {
+        crate::wire::group::check_len(self)
     }
 
     /// The form that the switch gives back, for comparison: actions as [`Action::normalize`].

@@ -80,7 +80,7 @@ fn decode(bytes: &[u8]) -> Outcome {
     let mut framer = Framer::new();
     framer.push(bytes);
     while let Ok(Some(message)) = framer.next_message() {
-        let _ = Message::decode(&message);
+        assert!(message.len() >= 8);
     }
     let Ok((xid, message)) = Message::decode(bytes) else { return Outcome::Refused };
     match message.encode(xid) {

@@ -66,6 +66,22 @@ impl Connection {
         }
     }
 
+    /// The next message, if it is one that can be read.
+    fn try_receive(&mut self) -> Option<Message> {
+        loop {
+            match self.framer.next_message() {
+                Ok(Some(bytes)) => return Message::decode(&bytes).ok().map(|(_, message)| message),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            let mut bytes = [0; 65536];
+            match self.stream.read(&mut bytes) {
+                Ok(n @ 1..) => self.framer.push(&bytes[..n]),
+                Ok(0) | Err(_) => return None,
+            }
+        }
+    }
+
     /// Everything the switch says until it has done all that was sent.
     fn barrier(&mut self) -> Vec<Message> {
         let barrier = self.send(&Message::BarrierRequest);
@@ -562,6 +578,56 @@ fn a_flow_holds_as_many_conjunctions_as_we_say() {
             connection.quiet_barrier();
         }
     });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_group_holds_as_many_buckets_as_we_say() {
+    with_switch(|ovs| {
+        let mut connection = Connection::open(ovs);
+        let group = |n: u32| {
+            let group = Group::select(GroupId(4));
+            let buckets = (0..n).map(|id| openflow::Bucket {
+                id: openflow::BucketId(id),
+                weight: 100,
+                watch_port: OfPort::ANY,
+                watch_group: GroupId::ANY,
+                actions: vec![
+                    Action::set_field(openflow::Field::Reg(3), id.into()),
+                    Action::resubmit(TableId(4)),
+                ],
+            });
+            Group { buckets: buckets.collect(), ..group }
+        };
+        let fits = |n: &u32| group(*n).check_len().is_ok();
+        let most = (1000..2000).take_while(fits).last().unwrap();
+        let add = Message::GroupMod(GroupMod::Add(group(most)));
+        connection.send(&add);
+        connection.quiet_barrier();
+        let parts = connection.list(MultipartRequest::Groups(GroupId(4)));
+        assert!(parts == [MultipartBody::Groups(vec![group(most)])], "{most} buckets come back");
+        let more = Message::GroupMod(GroupMod::Add(group(most + 1)));
+        assert!(matches!(more.encode(Xid(1)), Err(EncodeError::TooLong { .. })));
+        // One more by another way: the switch takes it, and can tell the group no more.
+        let buckets = group(most + 1).buckets.split_off(usize::try_from(most).unwrap());
+        connection.send(&Message::GroupMod(GroupMod::InsertBuckets {
+            group: GroupId(4),
+            group_type: openflow::GroupType::Select,
+            after: openflow::BucketId::LAST,
+            buckets,
+        }));
+        connection.quiet_barrier();
+        let request = MultipartRequest::Groups(GroupId(4));
+        connection.send(&Message::MultipartRequest(request));
+        let told = connection.try_receive();
+        let whole = reply_of(vec![group(most + 1)]);
+        assert!(told != Some(whole), "the limit is not one any more");
+    });
+}
+
+fn reply_of(groups: Vec<Group>) -> Message {
+    let body = MultipartBody::Groups(groups);
+    Message::MultipartReply(openflow::message::MultipartReply { more: false, body })
 }
 
 #[test]

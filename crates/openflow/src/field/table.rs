@@ -1,5 +1,8 @@
 //! The one table of all fields.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use super::Field;
 
 /// How a field's value is written.
@@ -265,14 +268,21 @@ pub(super) fn all() -> impl Iterator<Item = Field> {
     SIMPLE.iter().copied().chain(regs).chain(xregs).chain(xxregs)
 }
 
-pub(super) fn by_name(name: &str) -> Option<Field> {
-    all().find(|field| {
+/// Every field by each of its names.
+static NAMES: LazyLock<BTreeMap<&'static str, Field>> = LazyLock::new(|| {
+    let mut names = BTreeMap::new();
+    for field in all() {
         let info = field.info();
-        info.name == name
-            || info.aliases.contains(&name)
-            || info.nxm_name == name
-            || info.oxm_name.contains(&name)
-    })
+        let own = [&info.name, &info.nxm_name].into_iter();
+        for name in own.chain(info.aliases).chain(info.oxm_name) {
+            names.entry(*name).or_insert(field);
+        }
+    }
+    names
+});
+
+pub(super) fn by_name(name: &str) -> Option<Field> {
+    NAMES.get(name).copied()
 }
 
 /// The field with this class and number, in any of the forms a switch may use.

@@ -15,7 +15,7 @@ pub enum GroupMod {
     AddOrModify(Group),
     /// Deletes the group, and the flows that use it.
     Delete(GroupId),
-    /// Adds buckets to a group.
+    /// Adds buckets to a group; see [`Group::check_len`] for how many it can have.
     InsertBuckets {
         /// The group.
         group: GroupId,

@@ -278,6 +278,9 @@ fn nat(args: &str) -> Result<Nat, ParseError> {
             _ => return Err(ParseError::new("unknown part of nat", item)),
         }
     }
+    if nat.direction.is_none() && nat != Nat::default() {
+        return Err(ParseError::new("nat needs src or dst for what else it says", args));
+    }
     Ok(nat)
 }
 

@@ -208,11 +208,12 @@ impl FromStr for Meter {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let (head, bands) = text.split_once("bands=").unwrap_or((text, ""));
+        let mut id = None;
         let mut meter = Self { id: MeterId(0), flags: MeterFlags::empty(), bands: Vec::new() };
         for item in lexer::items(head)? {
             let (name, value) = item.split_once('=').unwrap_or((item, ""));
             match name {
-                "meter" => meter.id = value.parse()?,
+                "meter" => id = Some(value.parse()?),
                 "kbps" => meter.flags |= MeterFlags::KBPS,
                 "pktps" => meter.flags |= MeterFlags::PKTPS,
                 "burst" => meter.flags |= MeterFlags::BURST,
@@ -236,13 +237,17 @@ impl FromStr for Meter {
             };
             match (name, &mut band.kind) {
                 ("rate", _) => band.rate = number(value)?,
-                ("burst_size", _) => band.burst = number(value)?,
+                ("burst_size", _) if meter.flags.contains(MeterFlags::BURST) => {
+                    band.burst = number(value)?;
+                }
+                ("burst_size", _) => return Err(ParseError::new("needs the flag burst", item)),
                 ("prec_level", BandKind::DscpRemark { prec_level }) => {
                     *prec_level = number(value)?;
                 }
                 _ => return Err(ParseError::new("unknown part of a band", item)),
             }
         }
+        meter.id = id.ok_or_else(|| ParseError::new("meter is missing", text))?;
         Ok(meter)
     }
 }

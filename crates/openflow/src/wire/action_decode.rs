@@ -37,10 +37,20 @@ pub(crate) fn read_into(
     actions: &mut Vec<Action>,
 ) -> Result<(), DecodeError> {
     while !reader.is_empty() {
-        let mut part = reader.part(2, 8, "action")?;
+        let mut part = action_part(reader)?;
         actions.extend(read(&mut part, depth)?);
     }
     Ok(())
+}
+
+/// The next action with its header. Its length counts the padding.
+pub(super) fn action_part<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, DecodeError> {
+    let part = reader.part(2, 8, "action")?;
+    if part.len() % 8 == 0 {
+        Ok(part)
+    } else {
+        Err(DecodeError::BadLength { what: "action", len: part.len() })
+    }
 }
 
 /// One action with its header; nothing for one that does nothing.

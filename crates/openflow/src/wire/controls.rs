@@ -1,5 +1,7 @@
 //! Small messages: hello, features, configuration, role, bundle control, error.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::reader::Reader;
@@ -14,24 +16,22 @@ const EXPERIMENTER_ERROR: u16 = 0xffff;
 const VERSION_BITMAP: u16 = 1;
 
 pub(super) fn put_hello(out: &mut Out, hello: &Hello) -> Result<(), EncodeError> {
-    if hello.versions.is_empty() {
-        return Ok(());
-    }
-    let mut bitmap = 0u32;
+    let Some(highest) = hello.versions.iter().max() else { return Ok(()) };
+    let mut bitmaps = [0u32; 8];
     for version in &hello.versions {
-        let bit = 1u32
-            .checked_shl(u32::from(*version))
-            .ok_or(EncodeError::Inexpressible { what: "hello", reason: "versions go up to 31" })?;
-        bitmap |= bit;
+        bitmaps[usize::from(version / 32)] |= 1 << (version % 32);
     }
+    let start = out.len();
     out.u16(VERSION_BITMAP);
-    out.u16(8);
-    out.u32(bitmap);
+    out.u16(0);
+    bitmaps.iter().take(usize::from(highest / 32) + 1).for_each(|bitmap| out.u32(*bitmap));
+    out.patch_len(start, 2, "hello element")?;
+    out.pad_from(start, 8);
     Ok(())
 }
 
 pub(super) fn read_hello(version: u8, reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
-    let mut versions = Vec::new();
+    let mut versions = BTreeSet::new();
     while !reader.is_empty() {
         let mut element = reader.part(2, 8, "hello element")?;
         let kind = element.u16()?;
@@ -46,7 +46,7 @@ pub(super) fn read_hello(version: u8, reader: &mut Reader<'_>) -> Result<Hello, 
             }
         }
     }
-    Ok(Hello { version, versions })
+    Ok(Hello { version, versions: versions.into_iter().collect() })
 }
 
 pub(super) fn put_features(out: &mut Out, features: &Features) {

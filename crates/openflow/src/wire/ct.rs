@@ -127,7 +127,7 @@ pub(super) fn read(reader: &mut Reader<'_>, depth: Depth) -> Result<Ct, DecodeEr
     };
     let deeper = depth.deeper("ct")?;
     while !reader.is_empty() {
-        let mut part = reader.part(2, 8, "action")?;
+        let mut part = action_decode::action_part(reader)?;
         match nat_body(&part) {
             Some(mut body) if ct.nat.is_none() && ct.exec.is_empty() => {
                 ct.nat = Some(read_nat(&mut body)?);

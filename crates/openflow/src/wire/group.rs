@@ -66,8 +66,51 @@ pub(crate) fn put_mod(out: &mut Out, group_mod: &GroupMod) -> Result<(), EncodeE
 }
 
 fn put_whole(out: &mut Out, command: u16, group: &Group) -> Result<(), EncodeError> {
+    let start = out.len();
     put_parts(out, command, group.group_type, group.id, BucketId::ALL, &group.buckets)?;
-    put_selection(out, group.selection.as_ref())
+    put_selection(out, group.selection.as_ref())?;
+    check_dump_len(out.len() - start - MOD_HEADER, group.buckets.len())
+}
+
+/// What comes before the buckets of a change.
+const MOD_HEADER: usize = 16;
+/// What a description has beside buckets and selection method: the headers of message and list (16)
+/// and its own (16).
+const DUMP_OVERHEAD: usize = 16 + 16;
+/// What statistics have beside 16 bytes for each bucket: the headers of message and list (16) and
+/// their own (40).
+const STATS_OVERHEAD: usize = 16 + 40;
+
+/// Whether a switch can tell the group again: Open vSwitch takes one whose description is too long
+/// and then cuts it off somewhere.
+fn check_dump_len(len: usize, n_buckets: usize) -> Result<(), EncodeError> {
+    let max = usize::from(u16::MAX);
+    if len > max - DUMP_OVERHEAD {
+        return Err(EncodeError::TooLong {
+            what: "buckets of a group",
+            len,
+            max: max - DUMP_OVERHEAD,
+        });
+    }
+    let len = n_buckets.saturating_mul(16);
+    if len > max - STATS_OVERHEAD {
+        return Err(EncodeError::TooLong {
+            what: "bucket statistics of a group",
+            len,
+            max: max - STATS_OVERHEAD,
+        });
+    }
+    Ok(())
+}
+
+/// [`Group::check_len`].
+pub(crate) fn check_len(group: &Group) -> Result<(), EncodeError> {
+    let mut out = Vec::new();
+    for bucket in &group.buckets {
+        put_bucket(&mut out, group.group_type, bucket)?;
+    }
+    put_selection(&mut out, group.selection.as_ref())?;
+    check_dump_len(out.len(), group.buckets.len())
 }
 
 fn put_parts(
