@@ -10,13 +10,14 @@ mod packets;
 mod run;
 mod transfer;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openflow::message::{PacketIn, PacketOut};
-use openflow::{Flow, Intent};
+use openflow::{Flow, Intent, OfPort};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::channel::ChannelError;
@@ -92,6 +93,9 @@ pub enum ReadError {
     Closed,
 }
 
+/// Numbers of the ports that this connection heard of, by name.
+type Ports = BTreeMap<String, OfPort>;
+
 /// A bridge. Clones share it; it is kept until the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct Bridge {
@@ -102,6 +106,7 @@ pub struct Bridge {
 struct Inner {
     command_tx: mpsc::UnboundedSender<Command>,
     state_rx: watch::Receiver<Arc<BridgeState>>,
+    ports_rx: watch::Receiver<Ports>,
     packets: Packets,
     next_barrier: AtomicU64,
 }
@@ -114,10 +119,11 @@ impl Bridge {
     pub fn start(config: BridgeConfig) -> Self {
         let (command_tx, command_rx) = mpsc::unbounded_channel();
         let (state_tx, state_rx) = watch::channel(Arc::new(BridgeState::default()));
+        let (ports_tx, ports_rx) = watch::channel(Ports::new());
         let packets = Packets::start(&config);
-        tokio::spawn(run::run(config, command_rx, state_tx));
+        tokio::spawn(run::run(config, command_rx, state_tx, ports_tx));
         let next_barrier = AtomicU64::new(0);
-        Self { inner: Arc::new(Inner { command_tx, state_rx, packets, next_barrier }) }
+        Self { inner: Arc::new(Inner { command_tx, state_rx, ports_rx, packets, next_barrier }) }
     }
 
     /// This, and only this, is wanted under the key from now on. Only the difference is sent.
@@ -181,6 +187,19 @@ impl Bridge {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Arc<BridgeState>> {
         self.inner.state_rx.clone()
+    }
+
+    /// Waits until the switch says that it has a port of this name and number, as long as it
+    /// takes. It says so when the port is added or changed, in a third of the time in which the
+    /// number comes to be in the database; of ports that are older than the connection it says
+    /// nothing.
+    pub async fn port_added(&self, name: &str, port: OfPort) {
+        let mut ports_rx = self.inner.ports_rx.clone();
+        let added = ports_rx.wait_for(|ports| ports.get(name) == Some(&port)).await.is_ok();
+        if !added {
+            // The bridge is not kept any more.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Packets that controller actions send from now on. Each call gets its own copy of all; a

@@ -37,13 +37,15 @@ use exchange::Pending;
 const SETUP_DEADLINE: Duration = Duration::from_secs(10);
 /// Asynchronous messages that may wait for their receiver; more are dropped.
 const ASYNC_BACKLOG: usize = 4096;
+/// A port was added, deleted, modified: one bit each.
+const ALL_PORT_REASONS: u32 = 0b111;
 /// Chunks of bytes that may wait to be written.
 const WRITE_BACKLOG: usize = 32;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Flows, groups, meters; hears of removed flows and never of packets.
+    /// Flows, groups, meters; hears of removed flows and of ports, and never of packets.
     Programming,
     /// Packets from controller actions that name this controller id; hears of nothing else.
     PacketIn {
@@ -182,7 +184,9 @@ impl Channel {
         let config = |miss_send_len| Message::SetConfig(SwitchConfig { flags: 0, miss_send_len });
         let messages = match purpose {
             Purpose::Programming => {
-                vec![Message::SetAsync(AsyncConfig::flow_removed_only()), config(128)]
+                let port_status_master = Some(ALL_PORT_REASONS);
+                let wanted = AsyncConfig { port_status_master, ..AsyncConfig::flow_removed_only() };
+                vec![Message::SetAsync(wanted), config(128)]
             }
             Purpose::PacketIn { controller_id } => vec![
                 Message::SetControllerId(controller_id),

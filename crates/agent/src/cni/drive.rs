@@ -198,7 +198,7 @@ impl Job {
             Op::InsertPort => node.ports.add(&self.record).await?,
             Op::NotePort => node.ports.note_addresses(&self.record).await?,
             Op::AwaitPort => {
-                let ofport = node.ports.wait_ofport(&self.record.host_name).await?;
+                let ofport = node.ports.wait_ofport(&self.record).await?;
                 return Ok(Output::PortNumber(ofport));
             }
             Op::InstallFlows(ofport) => {

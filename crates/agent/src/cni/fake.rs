@@ -311,7 +311,8 @@ impl Ports for FakeNode {
         Ok(())
     }
 
-    async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError> {
+    async fn wait_ofport(&self, record: &PodRecord) -> Result<OfPort, PortsError> {
+        let name = &record.host_name;
         self.reach_ovs()?;
         self.pass(FaultPoint::PortNoNumber)
             .await

@@ -77,7 +77,7 @@ pub async fn connect(
 ) -> Result<Node, ConnectError> {
     let links = links::RealLinks::open(&config)?;
     let conntrack = conntrack::RealConntrack::open(&config)?;
-    let ports = ports::RealPorts::new(ovsdb, config.bridge_name.clone(), bridge.state());
+    let ports = ports::RealPorts::new(ovsdb, config.bridge_name.clone(), bridge.clone());
     let flows = flows::RealFlows::new(bridge, config.node);
     Ok(Node {
         ipam: Arc::new(ipam::RealIpam::new(config.network.clone())),

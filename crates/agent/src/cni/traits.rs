@@ -261,8 +261,8 @@ pub trait Ports: Send + Sync {
     /// Completes the notes of a port that was added before its addresses were known.
     async fn note_addresses(&self, record: &PodRecord) -> Result<(), PortsError>;
 
-    /// Waits for the number that the port got.
-    async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError>;
+    /// Waits for the number that the port got, be it the record's or another one.
+    async fn wait_ofport(&self, record: &PodRecord) -> Result<OfPort, PortsError>;
 
     /// Deletes the ports of an attachment, found by their notes.
     async fn delete(&self, attachment: &Attachment) -> Result<(), PortsError>;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::message::{FlowRemoved, FlowRemovedReason, PortDesc, PortReason, PortStatus};
 use openflow::{Flow, Message};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::transfer::{self, TransferError};
-use super::{BridgeConfig, BridgeState, ReadError};
+use super::{BridgeConfig, BridgeState, Ports, ReadError};
 use crate::channel::{Channel, ChannelError, Condition, Purpose};
 use crate::reconcile::{BarrierId, Dump, EncodedFlow, Event, Op, Outcome, Owner, Refusal, State};
 
@@ -46,6 +46,7 @@ pub(super) async fn run(
     config: BridgeConfig,
     mut command_rx: mpsc::UnboundedReceiver<Command>,
     state_tx: watch::Sender<Arc<BridgeState>>,
+    ports_tx: watch::Sender<Ports>,
 ) {
     let (report_tx, mut report_rx) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
@@ -53,6 +54,7 @@ pub(super) async fn run(
         connection: None,
         condition_rx: None,
         async_rx: None,
+        ports_tx,
         epoch: 0,
         report_tx,
         barriers: HashMap::new(),
@@ -86,6 +88,7 @@ pub(super) async fn run(
             }
             message = next_async(&mut keeper.async_rx) => match message {
                 Some(Message::FlowRemoved(removed)) => keeper.flow_removed(removed),
+                Some(Message::PortStatus(status)) => keeper.port_changed(status),
                 Some(message) => debug!(?message, "asynchronous message"),
                 None => keeper.async_rx = None,
             },
@@ -149,6 +152,7 @@ struct Keeper {
     connection: Option<Channel>,
     condition_rx: Option<watch::Receiver<Condition>>,
     async_rx: Option<mpsc::Receiver<Message>>,
+    ports_tx: watch::Sender<Ports>,
     /// Counts connections: reports of former ones mean nothing.
     epoch: u64,
     report_tx: mpsc::UnboundedSender<(u64, Report)>,
@@ -291,6 +295,8 @@ impl Keeper {
         self.connection = None;
         self.condition_rx = None;
         self.async_rx = None;
+        // Ports come and go unheard now.
+        self.ports_tx.send_modify(Ports::clear);
         self.step(Event::Disconnected);
     }
 
@@ -300,6 +306,21 @@ impl Keeper {
         }
         self.step(Event::SyncDeadline);
         self.step(Event::Flush);
+    }
+
+    fn port_changed(&mut self, status: PortStatus) {
+        let PortDesc { name, port, .. } = status.desc;
+        self.ports_tx.send_if_modified(|ports| match status.reason {
+            PortReason::Add | PortReason::Modify => ports.insert(name, port) != Some(port),
+            // Its successor may have been told of first.
+            PortReason::Delete => {
+                let is_it = ports.get(&name) == Some(&port);
+                if is_it {
+                    ports.remove(&name);
+                }
+                is_it
+            }
+        });
     }
 
     fn flow_removed(&mut self, removed: FlowRemoved) {

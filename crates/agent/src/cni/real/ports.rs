@@ -7,9 +7,8 @@ use std::time::Duration;
 use cni_api::Attachment;
 use openflow::OfPort;
 use ovsdb::{PortView, Snapshot};
-use switch::bridge::BridgeState;
+use switch::bridge::Bridge;
 use switch::ovsdb_session::{OvsdbError, OvsdbSession, PortError, PortSelector, PortSpec};
-use tokio::sync::watch;
 use tonic::async_trait;
 use tracing::warn;
 
@@ -28,16 +27,12 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 pub(super) struct RealPorts {
     ovsdb: OvsdbSession,
     bridge: String,
-    state_rx: watch::Receiver<Arc<BridgeState>>,
+    switch: Bridge,
 }
 
 impl RealPorts {
-    pub(super) fn new(
-        ovsdb: OvsdbSession,
-        bridge: String,
-        state_rx: watch::Receiver<Arc<BridgeState>>,
-    ) -> Self {
-        Self { ovsdb, bridge, state_rx }
+    pub(super) fn new(ovsdb: OvsdbSession, bridge: String, switch: Bridge) -> Self {
+        Self { ovsdb, bridge, switch }
     }
 
     /// The rows, current or not at all.
@@ -99,15 +94,18 @@ impl Ports for RealPorts {
         noted.map_err(|error| translate(error, "note addresses on", name))
     }
 
-    async fn wait_ofport(&self, name: &HostIfName) -> Result<OfPort, PortsError> {
-        let name = name.as_str();
+    async fn wait_ofport(&self, record: &PodRecord) -> Result<OfPort, PortsError> {
+        let name = record.host_name.as_str();
         tokio::select! {
             biased;
+            // The switch is ahead of the database. A number is given anew as late as possible:
+            // this one is not that of an earlier port of the same name.
+            () = self.switch.port_added(name, record.ofport) => Ok(record.ofport),
             waited = self.ovsdb.wait_ofport(name, NUMBER_DEADLINE) => {
                 waited.map_err(|error| translate(error, "read", name))
             }
             // Numbers are given by who does not answer now.
-            () = switch_gone(self.state_rx.clone()) => {
+            () = switch_gone(self.switch.state()) => {
                 Err(PortsError::Unavailable("ovs-vswitchd does not answer".into()))
             }
         }
@@ -139,8 +137,14 @@ impl Ports for RealPorts {
     }
 
     async fn check(&self, record: &PodRecord) -> Result<(), PortsError> {
-        let rows = self.rows().await?;
+        let mut rows = self.rows().await?;
         let name = record.host_name.as_str();
+        if rows.interface(name).is_some_and(|(_, interface)| interface.ofport.is_none()) {
+            // The switch told us the number before it told the database.
+            let waited = self.ovsdb.wait_ofport(name, NUMBER_DEADLINE).await;
+            waited.map_err(|error| translate(error, "read", name))?;
+            rows = self.ovsdb.rows();
+        }
         let differs = |what: String| Err(PortsError::Differs(what));
         let Some(view) = rows.port_view(name).filter(|view| view.bridge == self.bridge) else {
             return differs(format!("port {name} is missing from {}", self.bridge));
