@@ -14,6 +14,7 @@ pub use metadata::label_problem;
 
 use crate::meta;
 use crate::names::split_api_version;
+use crate::patch::apply::{Conflicts, Manager, after_update, apply};
 use crate::query::{FieldValidation, WriteOptions};
 use crate::resource::{Gone, Part, Registry, Resource, Scope, WriteContext};
 use crate::schema::decode;
@@ -49,6 +50,15 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
+/// Whether an applied object existed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existed {
+    /// It was changed.
+    Yes,
+    /// It was created.
+    No,
+}
+
 /// What writes need besides the object.
 pub struct Writer<'a> {
     /// Where objects are.
@@ -61,6 +71,18 @@ pub struct Writer<'a> {
     pub user: &'a User,
     /// How.
     pub options: WriteOptions,
+    /// What the writer calls itself, kept with the fields of objects that were applied.
+    pub manager: &'a str,
+}
+
+/// What becomes of the record of who wrote which field.
+enum Managed {
+    /// It stays.
+    Keep,
+    /// The writer owns what it changes.
+    Track,
+    /// An apply made it.
+    Set(Value),
 }
 
 /// Checks that a body is of the resource's kind, and fills kind and apiVersion in.
@@ -152,6 +174,16 @@ fn invalid(resource: &Resource, object: &Value, errors: Vec<FieldError>) -> Resu
     Err(ApiError::invalid(&resource.group_kind(), meta::name(object), errors))
 }
 
+fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
+    if meta::name(object) == name {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the name of the object ({}) does not match the name on the URL ({name})",
+        meta::name(object)
+    )))
+}
+
 /// Puts an object into the namespace of the URL, or refuses when it names another.
 pub fn check_namespace(
     resource: &Resource,
@@ -175,6 +207,26 @@ pub fn check_namespace(
     }
 }
 
+/// Gives a new object what the server gives to each.
+fn fresh(resource: &Resource, object: &mut Value) {
+    for field in ["selfLink", "deletionTimestamp"] {
+        meta::set(object, field, Value::Null);
+    }
+    meta::set(object, "resourceVersion", Value::Null);
+    meta::set(object, "deletionGracePeriodSeconds", Value::Null);
+    if meta::name(object).is_empty() && !meta::text(object, "generateName").is_empty() {
+        let name = format!("{}{}", meta::text(object, "generateName"), random_suffix());
+        meta::set(object, "name", json!(name));
+    }
+    meta::set(object, "uid", json!(uuid::Uuid::new_v4().to_string()));
+    meta::set(object, "creationTimestamp", json!(meta::time(Timestamp::now())));
+    let generation = resource.counts_generation.then_some(1);
+    meta::set(object, "generation", json!(generation));
+    if resource.custom && resource.has_status() {
+        meta::set_part(object, "status", Value::Null);
+    }
+}
+
 impl Writer<'_> {
     /// Creates an object in a namespace (empty for cluster scope).
     pub fn create(
@@ -191,22 +243,8 @@ impl Writer<'_> {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        for field in ["managedFields", "selfLink", "deletionTimestamp"] {
-            meta::set(&mut object, field, Value::Null);
-        }
-        meta::set(&mut object, "resourceVersion", Value::Null);
-        meta::set(&mut object, "deletionGracePeriodSeconds", Value::Null);
-        if meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty() {
-            let name = format!("{}{}", meta::text(&object, "generateName"), random_suffix());
-            meta::set(&mut object, "name", json!(name));
-        }
-        meta::set(&mut object, "uid", json!(uuid::Uuid::new_v4().to_string()));
-        meta::set(&mut object, "creationTimestamp", json!(meta::time(Timestamp::now())));
-        let generation = resource.counts_generation.then_some(1);
-        meta::set(&mut object, "generation", json!(generation));
-        if resource.custom && resource.has_status() {
-            meta::set_part(&mut object, "status", Value::Null);
-        }
+        meta::set(&mut object, "managedFields", Value::Null);
+        fresh(resource, &mut object);
         let object = self.store.write(|tx| self.create_in(tx, resource, object))?;
         Ok(Written { object, warnings })
     }
@@ -260,18 +298,73 @@ impl Writer<'_> {
             if meta::name(&object).is_empty() && !resource.custom {
                 meta::set(&mut object, "name", json!(name));
             }
-            if meta::name(&object) != name {
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({}) does not match the name on the URL ({name})",
-                    meta::name(&object)
-                )));
-            }
+            check_name(&object, name)?;
             check_namespace(resource, namespace, &mut object)?;
             check_version(resource, &object, &old)?;
-            let object = self.merge_parts(tx, resource, object, old.value(), part)?;
+            let managed = if part == Part::Main { Managed::Track } else { Managed::Keep };
+            let object = self.merge_parts(tx, resource, object, old.value(), part, managed)?;
             check_size(&object)?;
             let object = self.store_update(tx, resource, &key, object, old);
             Ok(Written { object, warnings })
+        })
+    }
+
+    /// Applies an object over the stored one, or creates it; tells whether it was created.
+    pub fn apply(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        mut applied: Value,
+        conflicts: Conflicts,
+    ) -> Result<(Written, Existed), ApiError> {
+        check_kind(self.registry, resource, &mut applied)?;
+        if !applied["metadata"]["managedFields"].is_null() {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        let warnings = check_shape(resource, &mut applied, self.options.field_validation)?;
+        if meta::name(&applied).is_empty() {
+            meta::set(&mut applied, "name", json!(name));
+        }
+        check_name(&applied, name)?;
+        check_namespace(resource, namespace, &mut applied)?;
+        let (api_version, now) = (resource.api_version(), meta::now());
+        let manager = Manager { name: self.manager, api_version: &api_version, part, now: &now };
+        self.store.write(|tx| {
+            let key = key(namespace, name);
+            let Some(old) = tx.get(&resource.collection(), &key) else {
+                let uid = meta::uid(&applied);
+                if !uid.is_empty() {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing \
+                         object was found"
+                    );
+                    return Err(ApiError::conflict(&resource.group_resource(), name, &why));
+                }
+                if part == Part::Status {
+                    return Err(ApiError::not_found(&resource.group_resource(), name));
+                }
+                let made = apply(&resource.shape, None, &applied, manager, conflicts)?;
+                let mut object = made.object;
+                fresh(resource, &mut object);
+                meta::set(&mut object, "managedFields", made.managed);
+                let object = self.create_in(tx, resource, object)?;
+                return Ok((Written { object, warnings }, Existed::No));
+            };
+            let mut versioned = applied.clone();
+            if meta::version(&applied) == 0 {
+                let version = old.value()["metadata"]["resourceVersion"].clone();
+                meta::set(&mut versioned, "resourceVersion", version);
+            }
+            check_version(resource, &versioned, &old)?;
+            let live = Some(old.value());
+            let made = apply(&resource.shape, live, &applied, manager, conflicts)?;
+            let managed = Managed::Set(made.managed);
+            let object = self.merge_parts(tx, resource, made.object, old.value(), part, managed)?;
+            check_size(&object)?;
+            let object = self.store_update(tx, resource, &key, object, old);
+            Ok((Written { object, warnings }, Existed::Yes))
         })
     }
 
@@ -283,6 +376,7 @@ impl Writer<'_> {
         mut object: Value,
         old: &Value,
         part: Part,
+        managed: Managed,
     ) -> Result<Value, ApiError> {
         if part == Part::Status {
             let status = object["status"].take();
@@ -315,6 +409,17 @@ impl Writer<'_> {
         errors.extend(resource.strategy.validate(&object));
         errors.extend(resource.strategy.validate_update(&object, old, part));
         invalid(resource, &object, errors)?;
+        let managed = match managed {
+            Managed::Keep => old["metadata"]["managedFields"].clone(),
+            Managed::Set(managed) => managed,
+            Managed::Track => {
+                let (api_version, now) = (resource.api_version(), meta::now());
+                let manager =
+                    Manager { name: self.manager, api_version: &api_version, part, now: &now };
+                after_update(&resource.shape, old, &object, manager)
+            }
+        };
+        meta::set(&mut object, "managedFields", managed);
         if resource.counts_generation && part == Part::Main && changed(resource, &object, old) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             meta::set(&mut object, "generation", json!(generation));

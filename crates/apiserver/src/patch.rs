@@ -1,7 +1,7 @@
-//! The three patch formats: JSON patch, merge patch, strategic merge patch.
-//!
-//! Server-side apply is refused by its media type.
+//! The three patch formats: JSON patch, merge patch, strategic merge patch; and server-side apply.
 
+pub mod apply;
+mod ownership;
 mod strategic;
 
 use serde_json::Value;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::names::GroupKind;
+use crate::patch::apply::Conflicts;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, FieldError};
 
@@ -296,6 +297,20 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// What to do about unknown fields.
     pub field_validation: FieldValidation,
+}
+
+/// Who an apply is for, and whether it takes what others own.
+pub fn parse_apply(query: &Query) -> Result<(&str, Conflicts), ApiError> {
+    let manager = query.get("fieldManager").unwrap_or("");
+    if manager.is_empty() {
+        let error = FieldError::required("fieldManager", "is required for apply patch");
+        return Err(options_invalid("PatchOptions", vec![error]));
+    }
+    match query.get("force").unwrap_or("false") {
+        "true" | "1" => Ok((manager, Conflicts::Force)),
+        "false" | "0" => Ok((manager, Conflicts::Refuse)),
+        other => Err(ApiError::bad_request(format!("force: {other:?} is neither true nor false"))),
+    }
 }
 
 /// Parses `dryRun`; `kind` names the options in the error.

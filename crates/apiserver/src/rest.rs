@@ -9,13 +9,14 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
 use crate::api::Api;
+use crate::authz::Attributes;
 use crate::body::Response;
 use crate::meta;
 use crate::negotiate::{self, Form};
-use crate::objects::{self, Writer, Written};
+use crate::objects::{self, Existed, Writer, Written};
 use crate::patch::{self, PatchFormat};
 use crate::protobuf::{self, ProtobufError};
-use crate::query::{DeleteOptions, WriteOptions};
+use crate::query::{DeleteOptions, WriteOptions, parse_apply};
 use crate::resource::{Call, Part, Scope};
 use crate::server::Request;
 use crate::status::ApiError;
@@ -139,6 +140,7 @@ fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
         admission: call.api.admission.as_ref(),
         user: &call.user,
         options,
+        manager: call.info.query.get("fieldManager").unwrap_or("unknown"),
     }
 }
 
@@ -182,6 +184,9 @@ async fn apply_patch(
 ) -> Result<Response, ApiError> {
     let media_type = header(&request, CONTENT_TYPE).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or("").trim();
+    if media_type == "application/apply-patch+yaml" {
+        return apply(call, form, part, request).await;
+    }
     let format = PatchFormat::of(media_type, call.resource.strategic)
         .ok_or_else(ApiError::unsupported_patch)?;
     let options = WriteOptions::parse(&call.info.query, "PatchOptions")?;
@@ -191,6 +196,31 @@ async fn apply_patch(
         patch::apply(format, &call.resource.shape, old, &body)
     })?;
     written(call, form, 200, &done)
+}
+
+async fn apply(
+    call: &Call,
+    form: Form,
+    part: Part,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let options = WriteOptions::parse(&call.info.query, "PatchOptions")?;
+    let (_, conflicts) = parse_apply(&call.info.query)?;
+    let body = read_body(request).await?;
+    let applied = negotiate::parse_body(Some("application/yaml"), &body)?;
+    let (namespace, name) = (namespace(call), &call.path.name);
+    let collection = call.resource.collection();
+    if part == Part::Main && call.api.store.get(&collection, &key(namespace, name)).is_none() {
+        // What an apply creates, its user must be allowed to create.
+        let mut act = Attributes::of(&call.user, &call.info);
+        act.verb = "create".to_owned();
+        if !call.api.authorizer.authorize(&act).await.allowed {
+            return Err(act.refusal());
+        }
+    }
+    let (done, existed) =
+        writer(call, options).apply(&call.resource, namespace, name, part, applied, conflicts)?;
+    written(call, form, if existed == Existed::Yes { 200 } else { 201 }, &done)
 }
 
 async fn delete_options(call: &Call, request: Request) -> Result<DeleteOptions, ApiError> {

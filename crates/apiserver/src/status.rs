@@ -183,6 +183,11 @@ impl ApiError {
         Self::conflict(resource, name, why)
     }
 
+    /// Another manager owns what an apply would change.
+    pub fn apply_conflict(message: impl Into<String>) -> Self {
+        Self::new(409, "Conflict", message)
+    }
+
     /// The object breaks rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Vec<FieldError>) -> Self {
         let mut texts: Vec<String> = Vec::new();

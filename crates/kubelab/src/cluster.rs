@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apiserver::api::Api;
 use apiserver::meta;
@@ -36,6 +36,7 @@ pub(crate) struct Setup {
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) endpoint: Option<SocketAddr>,
     pub(crate) watch_window: usize,
+    pub(crate) node_grace: Duration,
     pub(crate) stopping: CancellationToken,
 }
 
@@ -44,6 +45,7 @@ pub(crate) struct Cluster {
     api: Arc<Api>,
     accounts: Arc<Accounts>,
     ca_pem: String,
+    node_grace: Duration,
 }
 
 /// The user as whom the server itself writes.
@@ -94,7 +96,8 @@ impl Cluster {
             server_address: address,
             stopping: setup.stopping,
         });
-        let cluster = Arc::new(Self { api, accounts, ca_pem: setup.ca_pem });
+        let cluster =
+            Arc::new(Self { api, accounts, ca_pem: setup.ca_pem, node_grace: setup.node_grace });
         cluster.serve_known_crds();
         bootstrap::run(&cluster, &setup.service_cidrs, setup.endpoint)?;
         Ok(cluster)
@@ -117,7 +120,7 @@ impl Cluster {
     }
 
     pub(crate) fn start_loops(&self) {
-        loops::start(&self.api, &self.ca_pem);
+        loops::start(&self.api, &self.ca_pem, self.node_grace);
     }
 
     pub(crate) fn token_for(&self, namespace: &str, name: &str) -> Result<String, ApiError> {
@@ -184,6 +187,7 @@ impl Cluster {
             admission: self.api.admission.as_ref(),
             user,
             options: PLAIN,
+            manager: "kube-apiserver",
         }
     }
 }

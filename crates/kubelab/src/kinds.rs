@@ -27,7 +27,7 @@ use apiserver::table::Column;
 use ipnet::IpNet;
 
 pub(crate) use namespace::{CONTENT_FINALIZER, ensure_defaults};
-pub(crate) use node::NOT_READY;
+pub(crate) use node::{NOT_READY, UNREACHABLE};
 pub(crate) use pod::POD;
 
 /// The collection of ServiceAccounts.

@@ -23,4 +23,4 @@ pub mod scheduler;
 
 pub mod testing;
 
-pub use server::{Options, RunningServer, Server, ServerError};
+pub use server::{NODE_GRACE, Options, RunningServer, Server, ServerError};

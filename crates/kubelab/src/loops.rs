@@ -1,9 +1,11 @@
-//! The control loops inside of the server: namespaces, owned objects, node taints.
+//! The control loops inside of the server: namespaces, owned objects, the life of nodes.
 //!
 //! Each is level-triggered: it looks at everything whenever something changed, and does what is
-//! missing. Changes that come close together are looked at once.
+//! missing. Changes that come close together are looked at once. Nodes are also looked at when
+//! nothing changed, since silence is what tells of a dead one.
 
 mod garbage;
+mod heartbeats;
 mod namespaces;
 mod nodes;
 
@@ -16,14 +18,16 @@ use apiserver::api::Api;
 const GATHER: Duration = Duration::from_millis(20);
 
 /// Starts all loops; they end when the API stops.
-pub(crate) fn start(api: &Arc<Api>, ca_pem: &str) {
+pub(crate) fn start(api: &Arc<Api>, ca_pem: &str, node_grace: Duration) {
     let ca_pem = ca_pem.to_owned();
-    run(api, move |api| namespaces::step(api, &ca_pem));
-    run(api, garbage::step);
-    run(api, nodes::step);
+    run(api, Duration::MAX, move |api| namespaces::step(api, &ca_pem));
+    run(api, Duration::MAX, garbage::step);
+    let mut nodes = nodes::Nodes::new(api, node_grace);
+    run(api, (node_grace / 8).min(Duration::from_secs(5)), move |api| nodes.step(api));
 }
 
-fn run(api: &Arc<Api>, step: impl Fn(&Api) + Send + 'static) {
+/// Runs a loop's step at each change, and after `patience` without one.
+fn run(api: &Arc<Api>, patience: Duration, mut step: impl FnMut(&Api) + Send + 'static) {
     let api = Arc::clone(api);
     tokio::spawn(async move {
         let mut changed = api.store.subscribe_all();
@@ -32,6 +36,7 @@ fn run(api: &Arc<Api>, step: impl Fn(&Api) + Send + 'static) {
             step(&api);
             tokio::select! {
                 () = api.stopping.cancelled() => return,
+                () = tokio::time::sleep(patience) => {}
                 result = changed.changed() => {
                     if result.is_err() {
                         return;

@@ -35,7 +35,12 @@ pub struct Options {
     pub cert_names: Vec<String>,
     /// How many changes per resource can be watched back.
     pub watch_window: usize,
+    /// How long a node may be silent before its conditions turn Unknown.
+    pub node_grace: Duration,
 }
+
+/// How long a node may be silent where nothing else is said.
+pub const NODE_GRACE: Duration = Duration::from_secs(40);
 
 impl Options {
     /// Usual settings, with nothing to listen on yet.
@@ -49,6 +54,7 @@ impl Options {
             advertise: None,
             cert_names: Vec::new(),
             watch_window: 4096,
+            node_grace: NODE_GRACE,
         }
     }
 }
@@ -126,6 +132,7 @@ impl Server {
             service_cidrs: options.service_cidrs,
             endpoint: options.advertise.or(addresses.first().copied()),
             watch_window: options.watch_window,
+            node_grace: options.node_grace,
             stopping: stopping.clone(),
         })?;
         let server = TlsServer::start(listeners, tls, cluster.handler(), stopping);

@@ -11,6 +11,8 @@ use super::util::{each, each_mut, or_none, set_default, text};
 
 /// Taint of a node that is not ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+/// Taint of a node of which nobody knows whether it is ready.
+pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 pub(super) struct Rules;
 

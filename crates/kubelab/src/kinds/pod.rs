@@ -44,8 +44,11 @@ impl Strategy for Rules {
         _context: &mut WriteContext<'_, '_>,
         object: &mut Value,
         old: &Value,
-        _part: Part,
+        part: Part,
     ) -> Result<(), ApiError> {
+        if part == Part::Main {
+            pod_admission::tolerate_outages(&mut object["spec"]);
+        }
         let qos = old["status"]["qosClass"].clone();
         meta::set_part(&mut object["status"], "qosClass", qos);
         Ok(())

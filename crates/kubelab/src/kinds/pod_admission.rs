@@ -46,6 +46,16 @@ pub(super) fn admit(
     if let Some(secrets) = found.value()["imagePullSecrets"].as_array() {
         set_default(spec, "imagePullSecrets", json!(secrets));
     }
+    tolerate_outages(spec);
+    spec["priority"] = json!(0);
+    spec["preemptionPolicy"] = json!("PreemptLowerPriority");
+    let class = qos_class(spec);
+    object["status"] = json!({ "phase": "Pending", "qosClass": class });
+    Ok(())
+}
+
+/// Adds what every Pod tolerates for a while; a writer that replaces the list need not know it.
+pub(super) fn tolerate_outages(spec: &mut Value) {
     set_default(spec, "tolerations", json!([]));
     for taint in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = each(spec, "tolerations").any(|own| {
@@ -58,11 +68,6 @@ pub(super) fn admit(
             }));
         }
     }
-    spec["priority"] = json!(0);
-    spec["preemptionPolicy"] = json!("PreemptLowerPriority");
-    let class = qos_class(spec);
-    object["status"] = json!({ "phase": "Pending", "qosClass": class });
-    Ok(())
 }
 
 /// Adds the volume with token, authority and namespace, and mounts it everywhere.

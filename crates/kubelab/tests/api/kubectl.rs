@@ -21,6 +21,23 @@ spec:
     ports: [{containerPort: 80}]
 ";
 
+/// Its container is the last thing, so that a test can add to it.
+const RICH: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: rich, labels: {app: rich}}
+spec:
+  volumes: [{name: v, emptyDir: {}}]
+  tolerations: [{key: own, operator: Exists}]
+  containers:
+  - name: c
+    ports: [{containerPort: 80}, {containerPort: 80, protocol: UDP}]
+    env: [{name: A, value: a}, {name: B, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    resources: {limits: {cpu: 0.5, memory: 1024Mi}}
+    readinessProbe: {httpGet: {port: 80}}
+    volumeMounts: [{name: v, mountPath: /v}]
+    command: [sh, -c, sleep 1]
+";
+
 struct Kubectl {
     kubeconfig: String,
     home: String,
@@ -61,6 +78,39 @@ fn write_manifest(dir: &Path, image: &str) -> String {
     path.display().to_string()
 }
 
+/// A Pod whose manifest leaves much to the server is applied again and again.
+async fn server_side_apply(kubectl: &Kubectl, dir: &Path) {
+    let path = dir.join("rich.yaml");
+    let write = |more: &str| std::fs::write(&path, format!("{RICH}{more}")).unwrap();
+    write("    image: example.test/app:2\n");
+    let apply = format!("apply --server-side -f {}", path.display());
+    let get = |what: &str| format!("get pod rich -o jsonpath={{{what}}}");
+    check(kubectl, &apply, &["pod/rich serverside-applied"]).await;
+    let version_of_rich = ["get", "pod", "rich", "-o", "jsonpath={.metadata.resourceVersion}"];
+    let version = kubectl.run(&version_of_rich).await;
+    check(kubectl, &apply, &["pod/rich serverside-applied"]).await;
+    check(kubectl, &get(".metadata.resourceVersion"), &[&version]).await;
+    check(kubectl, "label pod rich tier=front", &["pod/rich labeled"]).await;
+    write("    image: example.test/app:3\n");
+    check(kubectl, &apply, &["pod/rich serverside-applied"]).await;
+    check(kubectl, &get(".spec.containers[0].image"), &["app:3"]).await;
+    check(kubectl, &get(".metadata.labels"), &["front", "app"]).await;
+    let other = format!("{apply} --field-manager other");
+    write("    image: example.test/app:4\n");
+    check(kubectl, &other, &["conflict with \"kubectl\"", ".image"]).await;
+    check(kubectl, &format!("{other} --force-conflicts"), &["serverside-applied"]).await;
+    // Both ways to apply know each other's objects, and a diff changes nothing.
+    check(kubectl, &format!("diff -f {}", path.display()), &[""]).await;
+    let plain = format!("apply -f {}", path.display());
+    check(kubectl, &plain, &["pod/rich configured"]).await;
+    // kubectl sends a patch, since the server holds more than the manifest; it changes nothing.
+    let version = kubectl.run(&version_of_rich).await;
+    check(kubectl, &plain, &["pod/rich configured"]).await;
+    check(kubectl, &get(".metadata.resourceVersion"), &[&version]).await;
+    check(kubectl, &format!("{apply} --force-conflicts"), &["serverside-applied"]).await;
+    check(kubectl, "delete pod rich", &["pod \"rich\" deleted"]).await;
+}
+
 #[tokio::test]
 #[ignore = "needs kubectl"]
 async fn get_apply_describe_watch_and_delete() {
@@ -77,6 +127,7 @@ async fn get_apply_describe_watch_and_delete() {
     check(&kubectl, &apply, &["node/node-1 unchanged", "pod/web unchanged"]).await;
     write_manifest(served.dir(), "2");
     check(&kubectl, &apply, &["pod/web configured"]).await;
+    server_side_apply(&kubectl, served.dir()).await;
     check(&kubectl, "get pods -o wide", &["NOMINATED NODE", "web", "0/1", "Pending"]).await;
     check(&kubectl, "get po,no,svc -A", &["pod/web", "node/node-1", "service/kubernetes"]).await;
     check(&kubectl, "get pod web -o jsonpath={.spec.containers[0].image}", &["app:2"]).await;

@@ -191,6 +191,7 @@ replays! {
     errors => "errors",
     lists_selectors_and_pages => "list-select-page",
     patches => "patch",
+    applies => "apply",
     tables_and_metadata => "table-partial",
     deletes_and_dry_runs => "delete-gc-dryrun",
     tokens_and_reviews => "auth",
