@@ -20,7 +20,7 @@ use openflow::message::{PacketIn, PacketOut};
 use openflow::{Flow, Intent, OfPort};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use crate::channel::ChannelError;
+pub use crate::channel::{ChannelError, ChannelTiming};
 use crate::reconcile::{EncodedIntents, Event};
 pub use crate::reconcile::{Owner, Refusal, RefusalReason, StateSummary, SyncMode};
 pub use packets::PacketOutError;
@@ -47,6 +47,8 @@ pub struct BridgeConfig {
     pub retry_interval: Duration,
     /// Whether something is sent before all owners are synced.
     pub sync_mode: SyncMode,
+    /// How patient its connections are.
+    pub timing: ChannelTiming,
     /// Controller id of the packet-in connection; none opens no such connection.
     pub controller_id: Option<u16>,
 }
@@ -63,6 +65,7 @@ impl BridgeConfig {
             repair_interval: Duration::from_secs(8),
             retry_interval: Duration::from_secs(1),
             sync_mode: SyncMode::Incremental,
+            timing: ChannelTiming::default(),
             controller_id: Some(1),
         }
     }

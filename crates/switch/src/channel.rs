@@ -13,6 +13,7 @@
 
 mod exchange;
 mod io;
+mod watchdog;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,14 +34,35 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use exchange::Exchange;
 use exchange::Pending;
 
-/// How long connecting and the first exchanges may take.
-const SETUP_DEADLINE: Duration = Duration::from_secs(10);
 /// Asynchronous messages that may wait for their receiver; more are dropped.
 const ASYNC_BACKLOG: usize = 4096;
 /// A port was added, deleted, modified: one bit each.
 const ALL_PORT_REASONS: u32 = 0b111;
 /// Chunks of bytes that may wait to be written.
 const WRITE_BACKLOG: usize = 32;
+
+/// How patient a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelTiming {
+    /// How long connecting and the first exchanges may take.
+    pub setup_deadline: Duration,
+    /// Silence after which the switch is probed, and after which an unanswered probe makes it
+    /// silent. As often it is looked whether a request was left without its answer.
+    pub probe_interval: Duration,
+    /// Probes without any answer after which the connection is given up. A busy switch answers
+    /// late: it takes ten seconds over a large bundle on a slow machine.
+    pub max_probes: u32,
+}
+
+impl Default for ChannelTiming {
+    fn default() -> Self {
+        Self {
+            setup_deadline: Duration::from_secs(10),
+            probe_interval: Duration::from_millis(1500),
+            max_probes: 20,
+        }
+    }
+}
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +99,10 @@ pub enum ChannelError {
     /// The switch was silent for too long.
     #[error("no answer from the switch within {0:?}")]
     Timeout(Duration),
+    /// The switch answered what was sent after a request, but not the request: an answer, or the
+    /// request, is lost.
+    #[error("the switch left a request without an answer")]
+    Unanswered,
     /// The switch speaks another version.
     #[error("switch does not speak OpenFlow 1.5")]
     Version,
@@ -121,15 +147,17 @@ impl Channel {
     pub(crate) async fn connect(
         socket: &Path,
         purpose: Purpose,
+        timing: ChannelTiming,
     ) -> Result<(Self, mpsc::Receiver<Message>), ChannelError> {
-        timeout(SETUP_DEADLINE, Self::set_up(socket, purpose))
+        timeout(timing.setup_deadline, Self::set_up(socket, purpose, timing))
             .await
-            .map_err(|_| ChannelError::Timeout(SETUP_DEADLINE))?
+            .map_err(|_| ChannelError::Timeout(timing.setup_deadline))?
     }
 
     async fn set_up(
         socket: &Path,
         purpose: Purpose,
+        timing: ChannelTiming,
     ) -> Result<(Self, mpsc::Receiver<Message>), ChannelError> {
         let stream = UnixStream::connect(socket).await?;
         let (write_tx, write_rx) = mpsc::channel(WRITE_BACKLOG);
@@ -141,15 +169,14 @@ impl Channel {
             .send(Message::Hello(Hello::openflow15()).encode(Xid(1))?)
             .await
             .map_err(|_| ChannelError::Closed)?;
-        tokio::spawn(io::run(
-            stream,
-            write_rx,
-            write_tx.downgrade(),
-            Arc::clone(&pending),
+        let inbound = io::Inbound {
+            write_tx: write_tx.downgrade(),
+            pending: Arc::clone(&pending),
             async_tx,
             condition_tx,
-            close.clone(),
-        ));
+            timing,
+        };
+        tokio::spawn(io::run(stream, write_rx, inbound, close.clone()));
         match async_rx.recv().await {
             Some(Message::Hello(hello)) if hello.speaks_openflow15() => {}
             Some(Message::Hello(_) | Message::Error(_)) => return Err(ChannelError::Version),

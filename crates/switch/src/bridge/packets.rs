@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::BridgeConfig;
 use super::run::log_once;
-use crate::channel::{Channel, ChannelError, Purpose};
+use crate::channel::{Channel, ChannelError, ChannelTiming, Purpose};
 
 /// Packets that may wait for one receiver.
 const BACKLOG: usize = 1024;
@@ -49,6 +49,7 @@ impl Packets {
             tokio::spawn(run(
                 config.mgmt_socket.clone(),
                 Purpose::PacketIn { controller_id },
+                config.timing,
                 Arc::clone(&subscribers),
                 channel_tx,
             ));
@@ -77,13 +78,14 @@ impl Packets {
 async fn run(
     socket: PathBuf,
     purpose: Purpose,
+    timing: ChannelTiming,
     subscribers: Subscribers,
     channel_tx: watch::Sender<Option<Channel>>,
 ) {
     let mut last_error = String::new();
     loop {
         let connected = tokio::select! {
-            connected = Channel::connect(&socket, purpose) => connected,
+            connected = Channel::connect(&socket, purpose, timing) => connected,
             () = channel_tx.closed() => return,
         };
         match connected {

@@ -272,11 +272,11 @@ impl Keeper {
     fn connect(&mut self, config: &BridgeConfig) {
         self.epoch += 1;
         let (epoch, report_tx) = (self.epoch, self.report_tx.clone());
-        let socket = config.mgmt_socket.clone();
+        let (socket, timing) = (config.mgmt_socket.clone(), config.timing);
         tokio::spawn(async move {
             let mut last_error = String::new();
             loop {
-                match Channel::connect(&socket, Purpose::Programming).await {
+                match Channel::connect(&socket, Purpose::Programming, timing).await {
                     Ok((channel, async_rx)) => {
                         let _ = report_tx.send((epoch, Report::Connected(channel, async_rx)));
                         return;

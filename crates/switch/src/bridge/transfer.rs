@@ -164,15 +164,23 @@ pub(super) async fn send_batch(channel: &Channel, batch: Batch) -> Result<Outcom
     drop(batch);
 
     let mut outcome = Outcome { committed: n_before == n, errors: Vec::new() };
+    let mut refused = false;
     while let Some((index, answer)) = exchange.next().await? {
         match answer {
             Message::Error(error) if index < n => outcome.errors.push((index, error.code)),
-            Message::Error(error) => debug!(code = %error.code, "bundle refused"),
+            Message::Error(error) => {
+                refused = true;
+                debug!(code = %error.code, "bundle refused");
+            }
             Message::BundleControl(BundleControl {
                 kind: BundleControlType::CommitReply, ..
             }) => outcome.committed = true,
             _ => {}
         }
+    }
+    if !outcome.committed && outcome.errors.is_empty() && !refused {
+        // Neither taken nor refused: it may be open still, and ends with its connection only.
+        return Err(ChannelError::Unexpected("bundle").into());
     }
     Ok(outcome)
 }

@@ -22,6 +22,16 @@ pub(super) struct Pending {
 struct Waiting {
     n: u32,
     answer_tx: mpsc::UnboundedSender<(usize, Message)>,
+    /// Whether all of it was handed to the writer.
+    sent: bool,
+    /// Whether the last answer came.
+    answered: bool,
+}
+
+impl Waiting {
+    fn is_awaited(&self) -> bool {
+        self.sent && !self.answered
+    }
 }
 
 /// Messages sent together, and the switch's answers to any of them.
@@ -32,6 +42,7 @@ pub(crate) struct Exchange {
     write_tx: mpsc::Sender<Bytes>,
     answer_rx: mpsc::UnboundedReceiver<(usize, Message)>,
     pending: Arc<Pending>,
+    sent: bool,
     done: bool,
 }
 
@@ -43,23 +54,27 @@ impl Pending {
         write_tx: mpsc::Sender<Bytes>,
     ) -> Exchange {
         let (answer_tx, answer_rx) = mpsc::unbounded_channel();
-        self.with(|exchanges| exchanges.insert(first, Waiting { n, answer_tx }));
+        self.with(|exchanges| {
+            exchanges.insert(first, Waiting { n, answer_tx, sent: false, answered: false })
+        });
         if self.closed.load(Ordering::SeqCst) {
             self.with(|exchanges| exchanges.remove(&first));
         }
-        Exchange { first, n, write_tx, answer_rx, pending: Arc::clone(self), done: false }
+        let pending = Arc::clone(self);
+        Exchange { first, n, write_tx, answer_rx, pending, sent: false, done: false }
     }
 
     /// Gives an answer to the exchange it belongs to, or back to the caller.
     pub(super) fn deliver(&self, xid: Xid, message: Message) -> Option<Message> {
         self.with(|exchanges| {
             let found = exchanges
-                .range(..=xid.0)
+                .range_mut(..=xid.0)
                 .next_back()
                 .filter(|(first, waiting)| xid.0 - **first < waiting.n)
-                .map(|(first, waiting)| ((xid.0 - first) as usize, waiting));
+                .map(|(first, waiting)| ((xid.0 - *first) as usize, waiting));
             match found {
                 Some((index, waiting)) => {
+                    waiting.answered |= is_last(index, waiting.n, &message);
                     // Nobody waits any more: the answer is of no use to anybody else either.
                     let _ = waiting.answer_tx.send((index, message));
                     None
@@ -67,6 +82,25 @@ impl Pending {
                 None => Some(message),
             }
         })
+    }
+
+    /// The exchanges whose messages are all on their way and whose last answer is still to come.
+    pub(super) fn awaited(&self) -> Vec<u32> {
+        let awaited = |(first, waiting): (&u32, &Waiting)| waiting.is_awaited().then_some(*first);
+        self.with(|exchanges| exchanges.iter().filter_map(awaited).collect())
+    }
+
+    /// Whether the last answer to the exchange is still to come.
+    pub(super) fn is_awaited(&self, first: u32) -> bool {
+        self.with(|exchanges| exchanges.get(&first).is_some_and(Waiting::is_awaited))
+    }
+
+    fn mark_sent(&self, first: u32) {
+        self.with(|exchanges| {
+            if let Some(waiting) = exchanges.get_mut(&first) {
+                waiting.sent = true;
+            }
+        });
     }
 
     /// Ends all exchanges: nothing will be answered any more.
@@ -99,11 +133,20 @@ impl Exchange {
         if self.done {
             return Ok(None);
         }
+        // Whoever listens has sent what there is to send.
+        if !std::mem::replace(&mut self.sent, true) {
+            self.pending.mark_sent(self.first);
+        }
         let (index, message) = self.answer_rx.recv().await.ok_or(ChannelError::Closed)?;
-        let more = matches!(&message, Message::MultipartReply(part) if part.more);
-        self.done = index + 1 == self.n as usize && !more;
+        self.done = is_last(index, self.n, &message);
         Ok(Some((index, message)))
     }
+}
+
+/// Whether an answer is the last one of an exchange of `n` messages.
+fn is_last(index: usize, n: u32, answer: &Message) -> bool {
+    let more = matches!(answer, Message::MultipartReply(part) if part.more);
+    index + 1 == n as usize && !more
 }
 
 impl Drop for Exchange {

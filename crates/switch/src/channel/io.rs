@@ -1,7 +1,6 @@
 //! The tasks that own a connection's socket.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use openflow::{Framer, Message, Xid};
@@ -9,42 +8,48 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::exchange::Pending;
-use super::{ChannelError, Condition};
+use super::watchdog::{Look, PROBE_XID, Watchdog};
+use super::{ChannelError, ChannelTiming, Condition};
 
-/// Silence after which the switch is probed, and after which an unanswered probe makes it silent.
-const PROBE_INTERVAL: Duration = Duration::from_millis(1500);
-/// Probes without any answer after which the connection is given up. A busy switch answers late:
-/// it takes ten seconds over a large bundle on a slow machine.
-const MAX_PROBES: u32 = 20;
 /// Most bytes read at once.
 const READ_SIZE: usize = 256 << 10;
+
+/// Where what arrives goes, and how the connection is watched.
+pub(super) struct Inbound {
+    /// For echoes.
+    pub(super) write_tx: mpsc::WeakSender<Bytes>,
+    /// For answers.
+    pub(super) pending: Arc<Pending>,
+    /// For everything else.
+    pub(super) async_tx: mpsc::Sender<Message>,
+    /// How the connection is.
+    pub(super) condition_tx: watch::Sender<Condition>,
+    pub(super) timing: ChannelTiming,
+}
 
 /// Reads and writes until either side ends, then says so to everybody who waits.
 pub(super) async fn run(
     stream: UnixStream,
     write_rx: mpsc::Receiver<Bytes>,
-    write_tx: mpsc::WeakSender<Bytes>,
-    pending: Arc<Pending>,
-    async_tx: mpsc::Sender<Message>,
-    condition_tx: watch::Sender<Condition>,
+    inbound: Inbound,
     close: CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let outcome = tokio::select! {
-        outcome = read(reader, &write_tx, &pending, &async_tx, &condition_tx) => outcome,
+        outcome = read(reader, &inbound) => outcome,
         outcome = write(writer, write_rx) => outcome,
         () = close.cancelled() => Ok(()),
     };
     if let Err(error) = outcome {
         debug!(error = crate::error_chain(&error), "OpenFlow connection ended");
     }
-    pending.close();
-    condition_tx.send_replace(Condition::Closed);
+    inbound.pending.close();
+    inbound.condition_tx.send_replace(Condition::Closed);
 }
 
 /// Writes until nobody can send any more.
@@ -59,42 +64,29 @@ async fn write(
 }
 
 /// Reads and hands out messages until the connection ends.
-async fn read(
-    mut reader: OwnedReadHalf,
-    write_tx: &mpsc::WeakSender<Bytes>,
-    pending: &Pending,
-    async_tx: &mpsc::Sender<Message>,
-    condition_tx: &watch::Sender<Condition>,
-) -> Result<(), ChannelError> {
+async fn read(mut reader: OwnedReadHalf, inbound: &Inbound) -> Result<(), ChannelError> {
+    let Inbound { write_tx, pending, async_tx, condition_tx, timing } = inbound;
     let mut framer = Framer::new();
-    let mut n_probes = 0;
+    let mut watchdog = Watchdog::new(*timing);
     let mut n_dropped: u64 = 0;
     loop {
         framer.buffer_mut().reserve(READ_SIZE);
-        let n = match timeout(PROBE_INTERVAL, reader.read_buf(framer.buffer_mut())).await {
-            Ok(n) => n?,
-            Err(_) if n_probes == MAX_PROBES => {
-                return Err(ChannelError::Timeout(PROBE_INTERVAL * MAX_PROBES));
+        match timeout_at(watchdog.due(), reader.read_buf(framer.buffer_mut())).await {
+            Ok(Ok(0)) => return Err(ChannelError::Closed),
+            Ok(n) => {
+                n?;
+                watchdog.heard();
+                tell(condition_tx, Condition::Answers);
             }
-            Err(_) => {
-                if n_probes > 0 {
-                    tell(condition_tx, Condition::Silent);
-                }
-                n_probes += 1;
-                reply(write_tx, &Message::EchoRequest(Bytes::new()), Xid(2))?;
-                continue;
-            }
-        };
-        if n == 0 {
-            return Err(ChannelError::Closed);
+            Err(_) => {}
         }
-        n_probes = 0;
-        tell(condition_tx, Condition::Answers);
         while let Some(bytes) = framer.next_message()? {
             let (xid, message) = Message::decode(&bytes)?;
             match message {
                 Message::EchoRequest(data) => reply(write_tx, &Message::EchoReply(data), xid)?,
-                Message::EchoReply(_) if xid == Xid(2) => {}
+                Message::EchoReply(data) if xid == PROBE_XID => {
+                    watchdog.answered(&data, pending)?;
+                }
                 message => {
                     let Some(message) = pending.deliver(xid, message) else { continue };
                     match async_tx.try_send(message) {
@@ -109,6 +101,14 @@ async fn read(
                         Err(mpsc::error::TrySendError::Closed(_)) => {}
                     }
                 }
+            }
+        }
+        match watchdog.look(pending)? {
+            Look::Nothing => {}
+            Look::Probe(probe) => reply(write_tx, &probe, PROBE_XID)?,
+            Look::ProbeAgain(probe) => {
+                tell(condition_tx, Condition::Silent);
+                reply(write_tx, &probe, PROBE_XID)?;
             }
         }
     }

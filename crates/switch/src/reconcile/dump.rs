@@ -51,6 +51,8 @@ pub struct Dump {
 pub(super) struct Dumping {
     /// Flows that were sent something after it began, so that it may not know of them.
     pub(super) touched: FxHashSet<FlowId>,
+    /// Hashes of the keys of flows that were forgotten after it began: it may show them still.
+    pub(super) forgotten: FxHashSet<u64>,
     /// Whether the same is true of groups or meters.
     pub(super) objects_touched: bool,
     /// What is read after it.
@@ -135,7 +137,7 @@ impl State {
             DumpScope::Objects => None,
         };
         if let Some(table) = table {
-            n_repaired += self.flows_dumped(dump.flows, table, &dumping.touched);
+            n_repaired += self.flows_dumped(dump.flows, table, &dumping);
         }
         self.dumped = true;
         if first {
@@ -161,12 +163,16 @@ impl State {
         &mut self,
         dumped: Vec<EncodedFlow>,
         table: Option<TableId>,
-        touched: &FxHashSet<FlowId>,
+        dumping: &Dumping,
     ) -> u64 {
+        let Dumping { touched, forgotten, .. } = dumping;
         let mut n_wrong = 0;
         for flow in dumped {
             let Some(id) = self.flows.find(flow.view()) else {
-                n_wrong += u64::from(self.foreign_flow_dumped(flow));
+                // One that was just deleted is no surprise; the next look tells if it stays.
+                if !forgotten.contains(&flow.view().key_hash()) {
+                    n_wrong += u64::from(self.foreign_flow_dumped(flow));
+                }
                 continue;
             };
             let is_current = !touched.contains(&id)

@@ -508,6 +508,11 @@ impl State {
         self.untrack_learning(id);
         self.forms.remove(&id);
         self.refused.remove(&Item::AddFlow(id.0));
+        if let Some(dumping) = &mut self.dumping
+            && let Some(entry) = self.flows.get(id)
+        {
+            dumping.forgotten.insert(entry.view().key_hash());
+        }
         self.flows.remove(id);
     }
 

@@ -1,6 +1,8 @@
 //! What the tests against a real Open vSwitch share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod dump;
+
 use std::time::Duration;
 
 use switch::ovsdb_session::{BridgeSpec, OvsdbConfig, OvsdbSession};
