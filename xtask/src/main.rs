@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod docs;
+mod fuzz;
 mod gen_cni;
 mod generate;
 mod tidy;
@@ -37,6 +38,15 @@ enum Chore {
         /// Only benchmarks whose name contains one of these words.
         only: Vec<String>,
     },
+    /// Try every decoder with damaged input, for longer than the tests do.
+    Fuzz {
+        /// Inputs for each decoder.
+        #[arg(long, default_value_t = 10_000_000)]
+        executions: u64,
+        /// Where the generator starts; the time when left out, so that every run tries others.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Run the fenced commands of README and docs as written.
     Docs,
 }
@@ -49,6 +59,7 @@ fn main() -> anyhow::Result<()> {
         }
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
+        Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
         Chore::Docs => docs::run(&workspace::target_dir().join("release")),
     }
 }
