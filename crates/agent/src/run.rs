@@ -4,7 +4,7 @@
 //! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
 //! already right, so nothing that forwards is interrupted.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -236,7 +236,7 @@ async fn serve_health(
         .enable_prometheus_metrics
         .then(|| Metrics { registry: registry.prometheus(), token: Some(token) });
     HealthServer::start(HealthConfig {
-        addr: SocketAddr::from(([0, 0, 0, 0], options.config.api_port)),
+        addr: SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.config.api_port)),
         names: vec![options.node_name.clone()],
         checks: checks.clone(),
         metrics,

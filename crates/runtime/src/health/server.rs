@@ -4,7 +4,8 @@
 //! wants the bearer token the server was given and is refused without one. Anything else is 404.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,15 @@ use crate::certificate::{CertificateError, self_signed};
 
 /// Connections served at the same time; more wait in the listen queue.
 const MAX_CONNECTIONS: usize = 128;
+/// `EAFNOSUPPORT`: a kernel that was started without IPv6.
+const ADDRESS_FAMILY_NOT_SUPPORTED: i32 = 97;
 /// Time a client has for the TLS handshake, and for the headers of a request.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a [`HealthServer`] serves and where.
 pub struct HealthConfig {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one. `::` takes both families, or IPv4 alone on a
+    /// kernel without IPv6.
     pub addr: SocketAddr,
     /// Names and addresses for the certificate, besides localhost.
     pub names: Vec<String>,
@@ -50,6 +54,18 @@ pub struct Metrics {
     pub registry: Registry,
     /// Token that a reader must send as `Authorization: Bearer`; without one nobody may read.
     pub token: Option<String>,
+}
+
+async fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(addr).await {
+        Err(error)
+            if addr.ip() == Ipv6Addr::UNSPECIFIED
+                && error.raw_os_error() == Some(ADDRESS_FAMILY_NOT_SUPPORTED) =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, addr.port())).await
+        }
+        bound => bound,
+    }
 }
 
 /// Why the server could not start.
@@ -83,7 +99,7 @@ impl HealthServer {
         let addr = config.addr;
         let listen_error = |source| HealthError::Listen { addr, source };
         let serving = self_signed(&config.names)?;
-        let listener = TcpListener::bind(addr).await.map_err(listen_error)?;
+        let listener = listen(addr).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let acceptor = TlsAcceptor::from(serving.tls);
         let routes = Arc::new(Routes { checks: config.checks, metrics: config.metrics });
