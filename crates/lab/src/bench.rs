@@ -213,14 +213,19 @@ fn process_figure(runtime: &Runtime) -> Result<Figure> {
             "medianMs": tenths(seen.median_us / 1000.0), "maxMs": tenths(seen.max_us / 1000.0),
             "peakKb": peak_kb,
         }),
-        how: "CNI_COMMAND=VERSION antrea-cni < conf, 200 times; VmHWM while it reads".into(),
+        how: "CNI_COMMAND=VERSION antrea-cni < conf, 200 times; largest of VmHWM and Rss while it reads".into(),
     })
 }
 
+/// The largest resident size so far, in KiB. The kernel counts a peak for each processor apart and
+/// adds up late, which hides a process this small: what is resident now is counted exactly.
 fn peak_of(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+    let field = |file: &str, name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    Some(field("status", "VmHWM:")?.max(field("smaps_rollup", "Rss:")?))
 }
 
 fn version_request(program: &Path) -> Result<std::process::Child> {
