@@ -37,6 +37,11 @@ pub struct OvsdbConfig {
     pub backoff_max: Duration,
     /// How long a transaction waits for a connection before it fails.
     pub patience: Duration,
+    /// How long the server may take over an answer; after that the connection is given up. A
+    /// transaction must not make the server wait for longer.
+    pub reply_deadline: Duration,
+    /// How often all rows are read anew, in case an update was lost.
+    pub refresh_interval: Duration,
 }
 
 impl OvsdbConfig {
@@ -49,6 +54,8 @@ impl OvsdbConfig {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(1),
             patience: Duration::from_secs(5),
+            reply_deadline: Duration::from_secs(10),
+            refresh_interval: Duration::from_secs(60),
         }
     }
 }

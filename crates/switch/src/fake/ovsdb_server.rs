@@ -159,6 +159,10 @@ impl Inner {
                 let nothing = Database::without_rows();
                 response(&id, Ok(difference(&nothing, &self.database)))
             }
+            "monitor_cancel" => {
+                self.monitors.retain(|(id, tx)| *id != params[0] || !tx.same_channel(out_tx));
+                response(&id, Ok(json!({})))
+            }
             "transact" if params[0] == DATABASE => {
                 let operations = params.as_array().map_or(&[][..], |params| &params[1..]);
                 response(&id, Ok(self.transact(operations)))

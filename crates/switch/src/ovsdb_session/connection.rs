@@ -1,12 +1,19 @@
 //! The task that owns the connection to ovsdb-server.
+//!
+//! What the server tells is believed, but not for ever: an answer that does not come ends the
+//! connection, a transaction whose effects do not show among the rows has them read anew, and so
+//! has the passing of time.
 
-use std::collections::HashMap;
+mod effects;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ovsdb::{
-    DATABASE, Id, Incoming, Operation, RpcError, Snapshot, SplitError, Splitter, TableUpdates,
-    UpdateError, echo_reply, monitor_request, parse_results, request,
+    DATABASE, Id, Incoming, OpResult, Operation, RpcError, Snapshot, SplitError, Splitter,
+    TableUpdates, UpdateError, echo_reply, monitor_request, parse_results, request,
 };
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,9 +24,6 @@ use tracing::{debug, info, warn};
 
 use super::{OvsdbConfig, OvsdbError, Transaction};
 
-/// How we call our one monitor.
-const MONITOR: &str = "antrea";
-
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
@@ -28,7 +32,9 @@ enum ConnectionError {
     #[error("server closed the connection")]
     Closed,
     #[error("server silent for {0:?}")]
-    Silent(std::time::Duration),
+    Silent(Duration),
+    #[error("no answer to a request within {0:?}")]
+    Unanswered(Duration),
     #[error("stream")]
     Split(#[from] SplitError),
     #[error("message")]
@@ -97,17 +103,17 @@ async fn serve(
         .map_err(|_| ConnectionError::Silent(config.probe_interval))??;
     let (mut reader, mut writer) = stream.into_split();
     let mut connection = Connection::default();
-    let first = connection.next_id();
-    connection.monitor_id = Some(first);
-    writer
-        .write_all(request(first, "monitor_cond", &monitor_request(MONITOR)).to_string().as_bytes())
-        .await?;
+    writer.write_all(&connection.begin_monitor()).await?;
 
     let mut buffer = vec![0; 64 << 10];
     let mut heard = Instant::now();
     let mut probed = false;
+    let mut refresh_at = heard + config.refresh_interval;
     loop {
         let silence_ends = heard + config.probe_interval * if probed { 2 } else { 1 };
+        let answer_due = connection.oldest_request().map(|sent| sent + config.reply_deadline);
+        let wake_at = answer_due.into_iter().fold(silence_ends.min(refresh_at), Instant::min);
+        let mut out = Vec::new();
         tokio::select! {
             n = reader.read(&mut buffer) => {
                 let n = n?;
@@ -117,43 +123,71 @@ async fn serve(
                 heard = Instant::now();
                 probed = false;
                 connection.splitter.push(&buffer[..n]);
-                let out = connection.take_in(outputs)?;
-                if !out.is_empty() {
-                    writer.write_all(&out).await?;
-                }
+                out = connection.take_in(outputs)?;
             }
-            transaction = transaction_rx.recv(), if connection.is_ready() => {
+            transaction = transaction_rx.recv(), if connection.is_ready => {
                 let Some(transaction) = transaction else { return Ok(()) };
-                let mut out = connection.send(transaction);
+                out = connection.send(transaction);
                 while let Ok(transaction) = transaction_rx.try_recv() {
                     out.extend(connection.send(transaction));
                 }
-                writer.write_all(&out).await?;
             }
-            () = sleep_until(silence_ends) => {
-                if probed {
-                    return Err(ConnectionError::Silent(config.probe_interval * 2));
-                }
-                probed = true;
-                let id = connection.next_id();
-                connection.echo_id = Some(id);
-                writer.write_all(request(id, "echo", &json!([])).to_string().as_bytes()).await?;
+            () = sleep_until(wake_at) => {}
+        }
+        let now = Instant::now();
+        if connection.has_overdue(config, now) {
+            return Err(ConnectionError::Unanswered(config.reply_deadline));
+        }
+        if now >= heard + config.probe_interval * if probed { 2 } else { 1 } {
+            if probed {
+                return Err(ConnectionError::Silent(config.probe_interval * 2));
             }
+            probed = true;
+            let id = connection.next_id();
+            out.extend(request(id, "echo", &json!([])).to_string().into_bytes());
+        }
+        if now >= refresh_at {
+            refresh_at = now + config.refresh_interval;
+            out.extend(connection.refresh());
+        }
+        if !out.is_empty() {
+            writer.write_all(&out).await?;
         }
     }
 }
+
+/// A transaction on its way.
+struct Sent {
+    at: Instant,
+    operations: Vec<Operation>,
+    transaction: Transaction,
+}
+
+/// A monitor request on its way.
+struct MonitorRequest {
+    at: Instant,
+    id: Id,
+    name: String,
+}
+
+type Reply = (Transaction, Result<Vec<OpResult>, OvsdbError>);
 
 /// State of one connection.
 #[derive(Default)]
 struct Connection {
     splitter: Splitter,
     last_id: u64,
-    /// The monitor request, until it is answered.
-    monitor_id: Option<Id>,
-    /// The last probe.
-    echo_id: Option<Id>,
+    /// Whether the first monitor was answered.
+    is_ready: bool,
+    /// Name of the monitor whose updates make the snapshot.
+    monitor: String,
+    /// The monitor that is to follow it.
+    next_monitor: Option<MonitorRequest>,
     snapshot: Snapshot,
-    pending: HashMap<Id, (usize, Transaction)>,
+    /// By id, and thereby by age.
+    pending: BTreeMap<Id, Sent>,
+    /// Replies whose effects the rows do not show, until these are read anew.
+    held: Vec<Reply>,
 }
 
 impl Connection {
@@ -162,8 +196,37 @@ impl Connection {
         Id(self.last_id)
     }
 
-    fn is_ready(&self) -> bool {
-        self.monitor_id.is_none()
+    /// When the oldest request was sent that is not answered.
+    fn oldest_request(&self) -> Option<Instant> {
+        let transaction = self.pending.values().next().map(|sent| sent.at);
+        let monitor = self.next_monitor.as_ref().map(|request| request.at);
+        transaction.into_iter().chain(monitor).min()
+    }
+
+    fn has_overdue(&self, config: &OvsdbConfig, now: Instant) -> bool {
+        self.oldest_request().is_some_and(|sent| now >= sent + config.reply_deadline)
+    }
+
+    /// The bytes of a request for all rows, and for their changes from then on.
+    fn begin_monitor(&mut self) -> Vec<u8> {
+        let id = self.next_id();
+        let name = format!("antrea-{}", id.0);
+        let bytes = request(id, "monitor_cond", &monitor_request(&name)).to_string().into_bytes();
+        self.next_monitor = Some(MonitorRequest { at: Instant::now(), id, name });
+        bytes
+    }
+
+    /// The bytes that have all rows read anew, unless that is being done. Changes before come by
+    /// the former monitor, changes after by the new one.
+    fn refresh(&mut self) -> Vec<u8> {
+        if self.next_monitor.is_some() {
+            return Vec::new();
+        }
+        let id = self.next_id();
+        let cancel = request(id, "monitor_cancel", &json!([self.monitor]));
+        let mut bytes = cancel.to_string().into_bytes();
+        bytes.extend(self.begin_monitor());
+        bytes
     }
 
     /// The bytes of a transaction, which is remembered until its reply.
@@ -172,7 +235,7 @@ impl Connection {
         let operations = std::mem::take(&mut transaction.operations);
         let mut params = vec![Json::from(DATABASE)];
         params.extend(operations.iter().map(Operation::to_json));
-        self.pending.insert(id, (operations.len(), transaction));
+        self.pending.insert(id, Sent { at: Instant::now(), operations, transaction });
         request(id, "transact", &Json::from(params)).to_string().into_bytes()
     }
 
@@ -192,31 +255,25 @@ impl Connection {
                 Incoming::Notification { method, params } => {
                     if matches!(method.as_str(), "update2" | "update3")
                         && let Some(updates) =
-                            TableUpdates::from_notification(&method, &params, MONITOR)?
+                            TableUpdates::from_notification(&method, &params, &self.monitor)?
                     {
                         self.snapshot.apply(updates)?;
                         changed = true;
                     }
                 }
-                Incoming::Response { id, result } if Some(id) == self.monitor_id => {
-                    let rows = result.map_err(ConnectionError::Monitor)?;
-                    self.monitor_id = None;
-                    self.snapshot.apply(TableUpdates::from_json(&rows)?)?;
-                    changed = true;
-                    established = true;
-                }
-                Incoming::Response { id, .. } if Some(id) == self.echo_id => self.echo_id = None,
                 Incoming::Response { id, result } => {
-                    if let Some((n_operations, transaction)) = self.pending.remove(&id) {
-                        // A reply with an error of its own is one failure of the whole.
-                        let result =
-                            result.unwrap_or_else(|error| json!([{"error": error.to_string()}]));
-                        replies.push((transaction, parse_results(n_operations, &result)));
+                    if let Some(monitor) = self.next_monitor.take_if(|next| next.id == id) {
+                        changed |= self.monitored(monitor, result)?;
+                        established |= !std::mem::replace(&mut self.is_ready, true);
+                        replies.append(&mut self.held);
+                    } else if let Some(sent) = self.pending.remove(&id) {
+                        out.extend(self.replied(sent, result, &mut replies));
                     }
+                    // Anything else answers an echo or the end of a monitor.
                 }
             }
         }
-        if changed && self.is_ready() {
+        if changed && self.is_ready {
             outputs.rows_tx.send_replace(Arc::new(self.snapshot.clone()));
         }
         if established {
@@ -225,15 +282,62 @@ impl Connection {
         }
         for (transaction, result) in replies {
             // A caller that gave up does not want to know.
-            let _ = transaction.reply_tx.send(result.map_err(OvsdbError::from));
+            let _ = transaction.reply_tx.send(result);
         }
         Ok(out)
+    }
+
+    /// A monitor begins: with all rows. Returns whether they are not as they were believed to be.
+    fn monitored(
+        &mut self,
+        monitor: MonitorRequest,
+        result: Result<Json, Json>,
+    ) -> Result<bool, ConnectionError> {
+        let rows = result.map_err(ConnectionError::Monitor)?;
+        let mut snapshot = Snapshot::default();
+        snapshot.apply(TableUpdates::from_json(&rows)?)?;
+        self.monitor = monitor.name;
+        let changed = snapshot != self.snapshot;
+        if changed && self.is_ready {
+            info!("rows read anew are not as they were believed to be");
+        }
+        self.snapshot = snapshot;
+        Ok(changed || !self.is_ready)
+    }
+
+    /// A transaction is answered: its reply is handed out once the rows show its effects. Returns
+    /// what is to be sent.
+    fn replied(
+        &mut self,
+        sent: Sent,
+        result: Result<Json, Json>,
+        replies: &mut Vec<Reply>,
+    ) -> Vec<u8> {
+        let Sent { operations, transaction, .. } = sent;
+        // A reply with an error of its own is one failure of the whole.
+        let result = result.unwrap_or_else(|error| json!([{"error": error.to_string()}]));
+        let result = parse_results(operations.len(), &result);
+        let are_shown = result
+            .as_ref()
+            .is_ok_and(|results| effects::are_shown(&operations, results, &self.snapshot));
+        let is_refused = result.is_err();
+        let reply = (transaction, result.map_err(OvsdbError::from));
+        if are_shown || is_refused {
+            replies.push(reply);
+            return Vec::new();
+        }
+        self.held.push(reply);
+        self.refresh()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        for (_, (_, transaction)) in self.pending.drain() {
+        let pending = std::mem::take(&mut self.pending).into_values();
+        for transaction in pending.map(|sent| sent.transaction) {
+            let _ = transaction.reply_tx.send(Err(OvsdbError::Disconnected));
+        }
+        for (transaction, _) in self.held.drain(..) {
             let _ = transaction.reply_tx.send(Err(OvsdbError::Disconnected));
         }
     }
