@@ -1,5 +1,6 @@
 //! The switch is killed and started; nobody but the agent puts the flows back.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -11,6 +12,7 @@ use crate::cli::NodeComponent;
 use crate::component::{kill, start};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
+use crate::ovs;
 use crate::probe;
 use crate::status;
 use crate::traffic::Datagrams;
@@ -93,6 +95,13 @@ fn first_packet_across(context: &Context<'_>, from: &Pod<'_>, to: &Pod<'_>) -> R
     })?;
     wait_for(Duration::from_secs(30), "the flows are back", || {
         flows(&node).ok().filter(|now| *now == before)
+    })?;
+    // The agent finds the MACs of other nodes by itself: nothing was sent to one meanwhile.
+    let peers = addressing::node(context.variant.family, 2);
+    wait_for(Duration::from_secs(10), "the switch knows the other node's MAC", || {
+        let known = ovs::appctl(&node, &["tnl/neigh/show"]).ok()?;
+        let is_known = |peer: &IpAddr| known.split_whitespace().any(|w| w == peer.to_string());
+        peers.iter().any(is_known).then_some(())
     })?;
     let socket = probe::udp_socket(&from.sandbox.netns, to.target()?)?;
     socket.set_read_timeout(Some(Duration::from_secs(1))).doing(|| "set up the socket".into())?;
