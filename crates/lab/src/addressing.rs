@@ -14,6 +14,10 @@ use crate::variant::IpFamily;
 const BEHIND_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The same of IPv6.
 const BEHIND_OUTSIDE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0x100, 0, 0, 0, 1);
+/// An address behind a link of the outside host that takes shorter packets than all others.
+const BEHIND_NARROW: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// The same of IPv6.
+const BEHIND_NARROW6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0x100, 0, 0, 0, 2);
 /// Number of the outside host on the underlay.
 const OUTSIDE_NUMBER: u8 = 100;
 /// Number of the API server on the underlay.
@@ -47,6 +51,12 @@ pub fn outside(family: IpFamily) -> Vec<IpAddr> {
 #[must_use]
 pub fn behind_outside(family: IpFamily) -> Vec<IpAddr> {
     each(family, BEHIND_OUTSIDE, BEHIND_OUTSIDE6)
+}
+
+/// Addresses behind a narrow link of the outside host; nobody answers there.
+#[must_use]
+pub fn behind_narrow(family: IpFamily) -> Vec<IpAddr> {
+    each(family, BEHIND_NARROW, BEHIND_NARROW6)
 }
 
 /// Addresses of the API server on the underlay.

@@ -21,9 +21,9 @@ use crate::layout::Layout;
 use crate::measure::summarise;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Runtime, Sandbox};
-use crate::state::{self, Mode, SchedulerChoice, Store};
+use crate::state::{self, Mode, Store};
 use crate::ui::{self, Progress};
-use crate::up::{self, OnFailure, UpOptions};
+use crate::up::{self, UpOptions};
 use crate::variant::Variant;
 use crate::{down, interrupt, netns};
 
@@ -51,15 +51,7 @@ pub struct Figure {
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
     let layout = Layout::beside(dir, "bench")?;
     let _lock = state::lock(&layout)?;
-    let options = UpOptions {
-        n_nodes: 2,
-        variant: Variant::default(),
-        mode: Mode::Standalone,
-        bin_dir,
-        kubeconfig: None,
-        scheduler: SchedulerChoice::Ours,
-        on_failure: OnFailure::Undo,
-    };
+    let options = UpOptions::new(2, Variant::default(), Mode::Standalone, bin_dir);
     let store = up::run(&layout, &options, &Progress::start())?;
     let measured = measure(&store, progress);
     let ended = down::run(&store, progress);

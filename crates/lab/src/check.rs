@@ -31,9 +31,9 @@ use crate::layout::Layout;
 use crate::matrix;
 use crate::pods;
 use crate::sandbox::{PodIdentity, Sandbox};
-use crate::state::{self, Mode, SchedulerChoice, Store};
+use crate::state::{self, Mode, Store};
 use crate::ui::{self, Progress};
-use crate::up::{self, OnFailure, UpOptions};
+use crate::up::{self, UpOptions};
 use crate::variant::Variant;
 
 /// How a scenario ended.
@@ -286,15 +286,7 @@ fn run_variant(
     }
     let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {
         progress.step(&format!("starting a lab of two nodes: {variant}"));
-        let options = UpOptions {
-            n_nodes: 2,
-            variant,
-            mode: Mode::Standalone,
-            bin_dir: bin_dir.to_owned(),
-            kubeconfig: None,
-            scheduler: SchedulerChoice::Ours,
-            on_failure: OnFailure::Undo,
-        };
+        let options = UpOptions::new(2, variant, Mode::Standalone, bin_dir.to_owned());
         Some(up::run(layout, &options, &Progress::start()).map(Lab))
     } else {
         None

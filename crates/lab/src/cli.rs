@@ -82,6 +82,9 @@ pub enum Hidden {
         /// Its addresses.
         #[arg(long = "address", required = true)]
         addresses: Vec<std::net::IpAddr>,
+        /// Milliseconds between renewals of its Lease.
+        #[arg(long)]
+        renew_every: u64,
     },
     /// Runs the container of a directory to its end.
     #[command(hide = true)]
@@ -106,6 +109,13 @@ pub struct UpArgs {
     /// Datapath of Open vSwitch.
     #[arg(long, value_enum, default_value_t = DatapathChoice::Auto)]
     pub datapath: DatapathChoice,
+    /// MTU of the links between nodes.
+    #[arg(long, value_name = "BYTES", default_value_t = crate::up::UNDERLAY_MTU, value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    pub underlay_mtu: u16,
+    /// Seconds that a kubelet may be silent before its Node is taken for lost; it reports four
+    /// times as often.
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub node_grace: u16,
     /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
     #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
     pub kubeconfig: Option<PathBuf>,

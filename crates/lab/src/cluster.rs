@@ -144,7 +144,8 @@ pub fn start_kubelet(store: &Store, node: &str) -> Result<()> {
     for address in addressing::node(state.variant.family, n) {
         start = start.arg("--address").arg(address.to_string());
     }
-    let id = start.spawn()?;
+    let renew_every = state.node_grace / 4;
+    let id = start.arg("--renew-every").arg(renew_every.as_millis().to_string()).spawn()?;
     store.record_process(ROLE_KUBELET, Some(node), id)
 }
 

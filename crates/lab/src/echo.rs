@@ -66,7 +66,7 @@ pub fn serve_tcp(listener: &TcpListener, name: &str) {
 
 /// Serves UDP for ever.
 pub fn serve_udp(socket: &UdpSocket, name: &str) {
-    let mut buffer = [0; 2048];
+    let mut buffer = vec![0; 65_536];
     loop {
         let Ok((n, peer)) = socket.recv_from(&mut buffer) else { continue };
         let request = &buffer[..n];

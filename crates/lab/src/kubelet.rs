@@ -20,6 +20,7 @@ mod worker;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube_io::{Client, ClientOptions};
 
@@ -41,6 +42,8 @@ pub struct KubeletOptions {
     pub addresses: Vec<IpAddr>,
     /// How it reaches the API server.
     pub kubeconfig: PathBuf,
+    /// Time between renewals of its Lease.
+    pub renew_every: Duration,
 }
 
 /// What all parts of a kubelet share.
@@ -50,6 +53,7 @@ struct Kubelet {
     runtime: Arc<Runtime>,
     node: String,
     addresses: Vec<IpAddr>,
+    renew_every: Duration,
 }
 
 /// Runs until the process is ended. Pods go on without it.
@@ -81,6 +85,7 @@ async fn serve(options: KubeletOptions) -> Result<()> {
         runtime: Arc::new(Runtime::new(&options.layout, &options.node)),
         node: options.node,
         addresses: options.addresses,
+        renew_every: options.renew_every,
     };
     let socket = kubelet.runtime.node().kubelet_sock();
     let listener = server::listen(&socket)?;

@@ -96,9 +96,10 @@ fn run_hidden(layout: &Layout, command: Hidden) -> Result<()> {
         Hidden::PodServer { name, port } => pod_server::run(&name, port),
         Hidden::Apiserver => cluster::api::run(layout),
         Hidden::Scheduler => cluster::scheduler::run(layout),
-        Hidden::Kubelet { node, addresses } => {
+        Hidden::Kubelet { node, addresses, renew_every } => {
             let kubeconfig = layout.node(&node).kubeconfig(cluster::ROLE_KUBELET);
-            kubelet::run(KubeletOptions { layout: layout.clone(), node, addresses, kubeconfig })
+            let (layout, renew_every) = (layout.clone(), Duration::from_millis(renew_every));
+            kubelet::run(KubeletOptions { layout, node, addresses, kubeconfig, renew_every })
         }
         Hidden::ContainerRun { container } => container::keep(&container),
     }
@@ -168,13 +169,12 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
         (false, Some(_)) => Mode::External,
     };
     Ok(UpOptions {
-        n_nodes: args.nodes,
-        variant,
-        mode,
-        bin_dir,
         kubeconfig,
         scheduler: if args.no_scheduler { SchedulerChoice::Theirs } else { SchedulerChoice::Ours },
         on_failure: if args.leave { OnFailure::Leave } else { OnFailure::Undo },
+        underlay_mtu: args.underlay_mtu,
+        node_grace: Duration::from_secs(args.node_grace.into()),
+        ..UpOptions::new(args.nodes, variant, mode, bin_dir)
     })
 }
 

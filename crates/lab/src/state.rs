@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,12 @@ pub struct LabState {
     /// Who puts Pods on Nodes.
     #[serde(default)]
     pub scheduler: SchedulerChoice,
+    /// MTU of the links between nodes.
+    #[serde(default = "usual_mtu")]
+    pub underlay_mtu: u16,
+    /// How long a kubelet may be silent before its Node is taken for lost.
+    #[serde(default = "usual_grace")]
+    pub node_grace: Duration,
     /// Port of our API server on loopback.
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
@@ -107,6 +114,14 @@ pub struct LabState {
     /// The command that ends this lab by itself; once it is dead, the lab is a leftover.
     #[serde(default)]
     pub keeper: Option<ProcessId>,
+}
+
+fn usual_mtu() -> u16 {
+    crate::up::UNDERLAY_MTU
+}
+
+fn usual_grace() -> Duration {
+    kubelab::NODE_GRACE
 }
 
 impl LabState {
@@ -125,6 +140,8 @@ impl LabState {
             kubeconfig: None,
             variant: Variant::default(),
             scheduler: SchedulerChoice::Ours,
+            underlay_mtu: usual_mtu(),
+            node_grace: usual_grace(),
             api_port: None,
             up_seconds: None,
             keeper: ProcessId::me(),

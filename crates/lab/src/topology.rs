@@ -19,15 +19,16 @@ pub fn make_underlay(store: &Store) -> Result<()> {
     let (underlay, outside) = (layout.underlay_netns(), layout.outside_netns());
     make_netns(store, &underlay)?;
     make_netns(store, &outside)?;
-    let family = store.get().variant.family;
+    let state = store.get();
+    let (family, mtu) = (state.variant.family, state.underlay_mtu);
     let mut lines = vec![
-        "link add br0 type bridge forward_delay 0 mcast_snooping 0".to_owned(),
+        format!("link add br0 mtu {mtu} type bridge forward_delay 0 mcast_snooping 0"),
         "link set br0 addrgenmode none".into(),
     ];
     lines.extend(addressing::api_server(family).into_iter().map(|ip| add_line(ip, "br0")));
     lines.extend([
         "link set br0 up".into(),
-        wire_line("outside", "eth0", &outside.display().to_string()),
+        wire_line("outside", "eth0", &outside.display().to_string(), mtu),
         "link set outside addrgenmode none".into(),
         "link set outside master br0 up".into(),
     ]);
@@ -53,10 +54,11 @@ pub fn make_node(store: &Store, n: u8, name: &str) -> Result<()> {
     let node = layout.node(name);
     make_netns(store, node.netns())?;
     let port = format!("n{n}");
+    let mtu = store.get().underlay_mtu;
     ip::batch(
         &layout.underlay_netns(),
         &[
-            wire_line(&port, "eth0", &node.netns().display().to_string()),
+            wire_line(&port, "eth0", &node.netns().display().to_string(), mtu),
             format!("link set {port} addrgenmode none"),
             format!("link set {port} master br0 up"),
         ],
@@ -105,8 +107,8 @@ fn add_line(address: std::net::IpAddr, link: &str) -> String {
     format!("addr add {} dev {link}{flag}", on_link(address))
 }
 
-fn wire_line(here: &str, there: &str, netns: &str) -> String {
-    format!("link add {here} mtu 1500 type veth peer name {there} mtu 1500 netns {netns}")
+fn wire_line(here: &str, there: &str, netns: &str, mtu: u16) -> String {
+    format!("link add {here} mtu {mtu} type veth peer name {there} mtu {mtu} netns {netns}")
 }
 
 fn checksum_in_software(netns: &std::path::Path, link: &str) -> Result<()> {

@@ -28,7 +28,32 @@ pub struct UpOptions {
     pub scheduler: SchedulerChoice,
     /// What happens to what was made when something fails.
     pub on_failure: OnFailure,
+    /// MTU of the links between nodes.
+    pub underlay_mtu: u16,
+    /// How long a kubelet may be silent before its Node is taken for lost.
+    pub node_grace: Duration,
 }
+
+impl UpOptions {
+    /// A lab without anything unusual.
+    #[must_use]
+    pub fn new(n_nodes: u8, variant: Variant, mode: Mode, bin_dir: PathBuf) -> Self {
+        Self {
+            n_nodes,
+            variant,
+            mode,
+            bin_dir,
+            kubeconfig: None,
+            scheduler: SchedulerChoice::Ours,
+            on_failure: OnFailure::Undo,
+            underlay_mtu: UNDERLAY_MTU,
+            node_grace: kubelab::NODE_GRACE,
+        }
+    }
+}
+
+/// MTU of the links between nodes where nothing else is said.
+pub const UNDERLAY_MTU: u16 = 1500;
 
 /// What happens to what was made when `up` fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +86,8 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     state.kubeconfig.clone_from(&options.kubeconfig);
     state.scheduler = options.scheduler;
     state.variant = options.variant;
+    state.underlay_mtu = options.underlay_mtu;
+    state.node_grace = options.node_grace;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let store = Store::create(layout, state)?;

@@ -1,6 +1,6 @@
 //! A lab with an API server: Pods through the API, what kubectl asks, and a kubelet that restarts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -16,14 +16,16 @@ use crate::matrix;
 use crate::pods;
 use crate::preflight::find_program;
 use crate::preflight::program;
-use crate::state::{Mode, SchedulerChoice, Store};
+use crate::state::{Mode, Store};
 use crate::status;
 use crate::traffic::Datagrams;
 use crate::ui::Progress;
-use crate::up::{self, OnFailure, UpOptions};
+use crate::up::{self, UpOptions};
 use crate::variant::IpFamily;
 
 const N_PODS: usize = 6;
+/// A tenth of what is usual, so that nobody has to wait long for a Node to be taken for lost.
+const NODE_GRACE: Duration = Duration::from_secs(4);
 
 /// One Pod that ends, one that fails for ever, one that talks and stays.
 const EXAMPLES: &str = r#"
@@ -80,13 +82,8 @@ spec:
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "cluster")?;
     let options = UpOptions {
-        n_nodes: 3,
-        variant: context.variant,
-        mode: Mode::Cluster,
-        bin_dir: context.bin_dir.to_owned(),
-        kubeconfig: None,
-        scheduler: SchedulerChoice::Ours,
-        on_failure: OnFailure::Undo,
+        node_grace: NODE_GRACE,
+        ..UpOptions::new(3, context.variant, Mode::Cluster, context.bin_dir.to_owned())
     };
     let quiet = Progress::start();
     let lab = Lab(up::run(&layout, &options, &quiet)?);
@@ -96,7 +93,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     if seen.n_failed > 0 {
         return Err(LabError::new(format!("{} exchanges failed", seen.n_failed)));
     }
-    kubelet_restart(store)?;
+    let noticed = kubelet_restart(store)?;
     let asked = match find_program("kubectl") {
         Some(_) => kubectl_works(store)?,
         None => 0,
@@ -108,11 +105,44 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         "upSeconds": store.get().up_seconds,
         "exchanges": seen.n_passed,
         "kubectlCommands": asked,
+        "silentKubeletNoticedMs": noticed.as_millis(),
     })))
 }
 
+/// Waits until a Node is ready, or not.
+fn await_node(store: &Store, node: &str, ready: bool) -> Result<()> {
+    cluster::run_async(async {
+        let client = cluster::admin(store).await?;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let seen = kube_io::nodes::get(&client, node).await;
+            if seen.as_ref().is_ok_and(|seen| seen.ready == ready) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(LabError::new(format!("{node}: ready is not {ready}: {seen:?}")));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+}
+
+/// A Node whose kubelet is gone is taken for lost.
+fn silent_node(store: &Store, node: &str) -> Result<()> {
+    await_node(store, node, false)?;
+    if find_program("kubectl").is_none() {
+        return Ok(());
+    }
+    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason} {.spec.taints[*].key}";
+    let (_, seen) = kubectl(store, &["get", "node", node, "-o", path])?;
+    if seen == "NodeStatusUnknown node.kubernetes.io/unreachable" {
+        return Ok(());
+    }
+    Err(LabError::new(format!("{node} without kubelet is shown as {seen:?}")))
+}
+
 /// Pods go on while no kubelet runs, and the next one takes them over as they are.
-fn kubelet_restart(store: &Store) -> Result<()> {
+fn kubelet_restart(store: &Store) -> Result<Duration> {
     let made = pods::ready(store);
     let (from, to) = crate::demo::across(&made)
         .ok_or_else(|| LabError::new("the scheduler put all Pods on one node"))?;
@@ -127,8 +157,12 @@ fn kubelet_restart(store: &Store) -> Result<()> {
     };
     flowing()?;
     kill(store, &to.node, NodeComponent::Kubelet)?;
+    let killed = Instant::now();
+    silent_node(store, &to.node)?;
+    let noticed = killed.elapsed();
     flowing()?;
     start(store, &to.node, NodeComponent::Kubelet)?;
+    await_node(store, &to.node, true)?;
     wait_for(Duration::from_secs(10), "the kubelet answers again", || {
         std::os::unix::net::UnixStream::connect(store.layout().node(&to.node).kubelet_sock()).ok()
     })?;
@@ -144,7 +178,7 @@ fn kubelet_restart(store: &Store) -> Result<()> {
     if pods::ready(store).len() != made.len() {
         return Err(LabError::new("the restarted kubelet has other sandboxes"));
     }
-    Ok(())
+    Ok(noticed)
 }
 
 /// Pods reach each other while nothing of the control plane runs; once it is back, all is as before,
@@ -191,21 +225,23 @@ fn control_plane_faults(store: &Store, progress: &Progress) -> Result<()> {
     })
 }
 
+/// Runs kubectl as the administrator; gives whether it succeeded and all it said.
+fn kubectl(store: &Store, args: &[&str]) -> Result<(bool, String)> {
+    let output = program("kubectl")
+        .arg("--kubeconfig")
+        .arg(store.layout().admin_kubeconfig())
+        .args(["-n", "demo"])
+        .args(args)
+        .output()
+        .doing(|| "run kubectl".into())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    Ok((output.status.success(), text))
+}
+
 /// What people type.
 fn kubectl_works(store: &Store) -> Result<usize> {
-    let kubeconfig = store.layout().admin_kubeconfig();
-    let run = |args: &[&str]| -> Result<(bool, String)> {
-        let output = program("kubectl")
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .args(["-n", "demo"])
-            .args(args)
-            .output()
-            .doing(|| "run kubectl".into())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        Ok((output.status.success(), text))
-    };
+    let run = |args: &[&str]| kubectl(store, args);
     cluster::apply(store, EXAMPLES)?;
     let phases = "jsonpath={range .items[*]}{.metadata.name}={.status.phase} {end}";
     wait_for(Duration::from_secs(30), "the examples run", || {

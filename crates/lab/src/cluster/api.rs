@@ -66,6 +66,7 @@ async fn serve(store: &Store) -> Result<()> {
         kubelet_dir: Some(layout.dir().join("nodes")),
         kubelet_advice: format!("{} starts it", layout.command("node start NODE kubelet")),
         service_cidrs: addressing::service_cidrs(family),
+        node_grace: state.node_grace,
         ..Options::new(layout.dir().join("apiserver"))
     };
     let server = Server::start(options).await.doing(|| "start the API server".into())?;

@@ -16,7 +16,6 @@ use crate::layout::NodeLayout;
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_WHEN_READY: Duration = Duration::from_secs(1);
 const REPORT: Duration = Duration::from_secs(10);
-const RENEW: Duration = Duration::from_secs(10);
 
 /// Registers and reports for ever.
 pub(super) async fn run(kubelet: Kubelet) -> Result<()> {
@@ -47,13 +46,14 @@ pub(super) async fn run(kubelet: Kubelet) -> Result<()> {
                 Err(error) => tracing::warn!(error = %error.chain(), "report the node"),
             }
         }
-        if renewed.is_none_or(|at| at.elapsed() > RENEW) {
+        if renewed.is_none_or(|at| at.elapsed() >= kubelet.renew_every) {
             match lease::renew_node(&kubelet.client, &kubelet.node, &uid).await {
                 Ok(()) => renewed = Some(Instant::now()),
                 Err(error) => tracing::warn!(%error, "renew the node's lease"),
             }
         }
-        tokio::time::sleep(if ready { LOOK_WHEN_READY } else { LOOK }).await;
+        let look = if ready { LOOK_WHEN_READY } else { LOOK };
+        tokio::time::sleep(look.min(kubelet.renew_every)).await;
     }
 }
 
