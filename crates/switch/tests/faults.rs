@@ -15,7 +15,7 @@ use openflow::message::PacketOut;
 use openflow::{Action, Cookie, Flow, Group, GroupId, Intent, Meter, MeterId, OfPort};
 use switch::bridge::{BarrierError, Bridge, BridgeConfig, ChannelTiming, Owner};
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession};
-use testkit::fault_proxy::{Direction, Fault, FaultKind, FaultProxy, Protocol, Seen};
+use testkit::fault_proxy::{Direction, Fault, FaultKind, FaultProxy, Protocol, Seen, Which};
 use testkit::ovs::Ovs;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -300,6 +300,58 @@ fn whatever_message_is_spoilt_switch_and_wishes_meet_again() {
         // A message more or less is sent when the machine is busy.
         assert!(n_struck * 100 >= n_faults * 95, "{n_struck} of {n_faults}");
         assert_eq!(struck.len(), KINDS.len(), "{struck:?}");
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn what_is_deleted_while_its_reply_is_lost_leaves_nothing() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mgmt = ovs.mgmt(common::BRIDGE);
+        let victim = || {
+            let mut stage = stages().remove(0);
+            stage.retain(|wish| wish.owner == POD);
+            stage.into_iter().flat_map(|wish| wish.intents).collect::<Vec<_>>()
+        };
+        let mut n_faults = 0;
+        // Requests and replies that commit a bundle, and the barriers behind them.
+        for (direction, name) in [
+            (Direction::ToServer, "33.4"),
+            (Direction::ToServer, "20"),
+            (Direction::ToClient, "33.5"),
+            (Direction::ToClient, "21"),
+        ] {
+            for kind in KINDS {
+                let proxy = FaultProxy::start(Protocol::OpenFlow, &mgmt);
+                let bridge = Bridge::start(mk_config(&proxy.socket()));
+                bridge.set(POLICY, "stays", vec![mk_flow(POLICY, "priority=1,ip,actions=drop")]);
+                bridge.synced(POD);
+                bridge.synced(POLICY);
+                timeout(BOUND, bridge.barrier()).await.unwrap().unwrap();
+                let before = held(&mgmt).await;
+                assert_eq!(before.flows.len(), 1);
+
+                let fault = Fault { direction, which: Which::NthNamed(name.to_owned(), 0), kind };
+                let what = fault.to_string();
+                proxy.arm(fault);
+                bridge.set(POD, "victim", victim());
+                common::eventually(&what, || proxy.has_struck()).await;
+                bridge.remove(POD, "victim");
+                let reached = timeout(BOUND, bridge.barrier()).await;
+                assert_eq!(reached.unwrap_or_else(|_| panic!("{what}: no answer")), Ok(()));
+                assert_eq!(held(&mgmt).await, before, "{what}");
+                // Nor does anything come back.
+                bridge.set(POD, "victim", victim());
+                timeout(BOUND, bridge.barrier()).await.unwrap().unwrap();
+                assert_eq!(held(&mgmt).await.meters.len(), 2, "{what}");
+                bridge.remove(POD, "victim");
+                timeout(BOUND, bridge.barrier()).await.unwrap().unwrap();
+                assert_eq!(held(&mgmt).await, before, "{what}");
+                n_faults += 1;
+            }
+        }
+        assert_eq!(n_faults, 4 * KINDS.len());
     });
 }
 

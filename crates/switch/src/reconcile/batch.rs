@@ -79,6 +79,11 @@ impl Batch {
 impl State {
     /// The next batch, if anything has to be sent.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        if let Some(ripe) = self.ripe_meters.take() {
+            // Whatever else has to be sent by now can wait, or these would wait for ever.
+            let items = ripe.ids.into_iter().map(Item::DeleteMeter).collect();
+            return self.encode_batch(BatchMode::Plain, 0, items, ripe.up_to, Vec::new());
+        }
         let mut items: Vec<Item> = self.meters.to_send().into_iter().map(Item::SetMeter).collect();
         let n_meters = items.len();
         items.extend(self.groups.to_send().into_iter().map(Item::SetGroup));
@@ -90,16 +95,17 @@ impl State {
         } else {
             BatchMode::Bundle
         };
+        // Deleting a meter deletes its flows, so it waits until they use another one.
+        let mut meters_left = self.meters.to_delete(self.gate_open);
         if items.is_empty() {
-            // Deleting a meter deletes its flows, so it waits until they use another one.
             mode = BatchMode::Plain;
-            items.extend(self.meters.to_delete(self.gate_open).into_iter().map(Item::DeleteMeter));
+            items.extend(std::mem::take(&mut meters_left).into_iter().map(Item::DeleteMeter));
         }
         if items.is_empty() {
             items.extend(self.take_retries());
         }
         let n_before = if mode == BatchMode::Bundle { n_meters } else { 0 };
-        self.encode_batch(mode, n_before, items)
+        self.encode_batch(mode, n_before, items, self.seq, meters_left)
     }
 
     /// Moves listed flows into a batch: additions to `items`, deletions into what is returned.
@@ -133,6 +139,8 @@ impl State {
         mode: BatchMode,
         mut n_before: usize,
         items: Vec<Item>,
+        up_to: u64,
+        meters_left: Vec<MeterId>,
     ) -> Option<Batch> {
         let mut batch = Batch { mode, ..Batch::default() };
         let mut sent = Vec::with_capacity(items.len());
@@ -159,7 +167,7 @@ impl State {
         }
         batch.n_before = n_before;
         batch.n_messages = sent.len();
-        self.in_flight = Some(InFlight { items: sent, mode, up_to: self.seq });
+        self.in_flight = Some(InFlight { items: sent, mode, up_to, meters_left });
         Some(batch)
     }
 

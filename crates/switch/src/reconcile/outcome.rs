@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use openflow::MeterId;
 use openflow::message::ErrorCode;
 use tracing::debug;
 
 use super::batch::{BatchMode, Item, Outcome};
 use super::flows::{FlowId, Marks, OnSwitch};
 use super::owners::SetId;
-use super::state::{Refused, State};
+use super::state::{Refused, RipeMeters, State};
 use super::types::{Op, Refusal, RefusalReason};
 
 /// Longest pause between two tries of a refused flow, in rounds of [`super::Event::RetryDue`].
@@ -40,10 +41,21 @@ impl State {
         }
         if committed {
             self.n_refused_bundles = 0;
-            self.done_seq = self.done_seq.max(in_flight.up_to);
+            self.changes_done(in_flight.up_to, in_flight.meters_left);
         } else {
             self.n_refused_bundles += 1;
             debug!(n_errors = outcome.errors.len(), "bundle refused");
+        }
+    }
+
+    /// The changes up to this one are on the switch, but for the deletion of these meters.
+    fn changes_done(&mut self, up_to: u64, meters_left: Vec<MeterId>) {
+        let due = self.meters.to_delete(self.gate_open);
+        let ids: Vec<MeterId> = meters_left.into_iter().filter(|id| due.contains(id)).collect();
+        if ids.is_empty() {
+            self.done_seq = self.done_seq.max(up_to);
+        } else {
+            self.ripe_meters = Some(RipeMeters { ids, up_to });
         }
     }
 

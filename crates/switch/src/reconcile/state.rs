@@ -38,6 +38,8 @@ pub struct State {
     pub(super) dumped: bool,
     pub(super) dumping: Option<Dumping>,
     pub(super) in_flight: Option<InFlight>,
+    /// What is to be sent next.
+    pub(super) ripe_meters: Option<RipeMeters>,
     /// Whether what nobody claims may be deleted.
     pub(super) gate_open: bool,
     mode: SyncMode,
@@ -68,6 +70,16 @@ pub(super) struct InFlight {
     pub(super) items: Vec<Item>,
     pub(super) mode: BatchMode,
     /// The last change that is in it or was before it.
+    pub(super) up_to: u64,
+    /// Meters that were to be deleted when it was made, and are not in it.
+    pub(super) meters_left: Vec<MeterId>,
+}
+
+/// Meters that no flow uses any more.
+#[derive(Debug)]
+pub(super) struct RipeMeters {
+    pub(super) ids: Vec<MeterId>,
+    /// The last change that is done once they are gone.
     pub(super) up_to: u64,
 }
 
@@ -223,6 +235,7 @@ impl State {
         self.dumped = false;
         self.dumping = None;
         self.n_refused_bundles = 0;
+        self.ripe_meters = None;
         if let Some(in_flight) = self.in_flight.take() {
             for item in in_flight.items {
                 if let Item::AddFlow(id) | Item::DeleteFlow(id) = item {

@@ -411,6 +411,25 @@ fn a_form_that_the_switch_insists_on_is_accepted_in_the_end() {
 }
 
 #[test]
+fn a_barrier_waits_for_a_meter_to_be_gone_and_the_meter_for_nothing_new() {
+    let mut world = World::connected();
+    world.set(A, "x", vec![mk_flow(1), mk_meter(1, 5)]);
+    world.settle();
+    world.remove(A, "x");
+    world.barrier(1);
+    world.step(Event::Flush);
+    world.set(A, "y", vec![mk_flow(2)]);
+    world.answer();
+    assert!(world.reached.is_empty(), "the flow is gone, the meter is not");
+    world.set(A, "y", vec![mk_flow(3)]);
+    world.answer();
+    assert_eq!(world.reached.len(), 1);
+    assert!(world.meters.is_empty());
+    world.settle();
+    assert_eq!(world.priorities(), [3]);
+}
+
+#[test]
 fn barriers_wait_for_what_was_before_them_only() {
     let mut world = World::connected();
     world.barrier(1);
