@@ -23,8 +23,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use crate::channel::{ChannelError, ChannelTiming};
 use crate::reconcile::{EncodedIntents, Event};
 pub use crate::reconcile::{Owner, Refusal, RefusalReason, StateSummary, SyncMode};
-pub use packets::PacketOutError;
 use packets::Packets;
+pub use packets::{PacketCounts, PacketOutError};
 use run::Command;
 
 /// State of a bridge as it can be seen from outside.
@@ -210,6 +210,12 @@ impl Bridge {
     #[must_use]
     pub fn packet_ins(&self) -> mpsc::Receiver<PacketIn> {
         self.inner.packets.subscribe()
+    }
+
+    /// How many packets came, and how many of them were lost because nobody took them in time.
+    #[must_use]
+    pub fn packet_counts(&self) -> PacketCounts {
+        self.inner.packets.counts()
     }
 
     /// Sends a packet.

@@ -17,7 +17,7 @@ mod watchdog;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -138,6 +138,7 @@ struct Inner {
     next_xid: AtomicU32,
     condition_rx: watch::Receiver<Condition>,
     close: CancellationToken,
+    n_dropped: Arc<AtomicU64>,
     features: Features,
 }
 
@@ -164,6 +165,7 @@ impl Channel {
         let (async_tx, mut async_rx) = mpsc::channel(ASYNC_BACKLOG);
         let (condition_tx, condition_rx) = watch::channel(Condition::Answers);
         let pending = Arc::new(Pending::default());
+        let n_dropped = Arc::new(AtomicU64::new(0));
         let close = CancellationToken::new();
         write_tx
             .send(Message::Hello(Hello::openflow15()).encode(Xid(1))?)
@@ -174,6 +176,7 @@ impl Channel {
             pending: Arc::clone(&pending),
             async_tx,
             condition_tx,
+            n_dropped: Arc::clone(&n_dropped),
             timing,
         };
         tokio::spawn(io::run(stream, write_rx, inbound, close.clone()));
@@ -191,7 +194,8 @@ impl Channel {
             capabilities: 0,
         };
         let next_xid = AtomicU32::new(16);
-        let mut inner = Inner { write_tx, pending, next_xid, condition_rx, close, features };
+        let mut inner =
+            Inner { write_tx, pending, next_xid, condition_rx, close, n_dropped, features };
         // The features are asked through a channel that does not know them yet.
         let early = Self { inner: Arc::new(inner) };
         let features = match early.request(&Message::FeaturesRequest, "features").await? {
@@ -244,6 +248,12 @@ impl Channel {
     #[must_use]
     pub(crate) fn condition(&self) -> watch::Receiver<Condition> {
         self.inner.condition_rx.clone()
+    }
+
+    /// How many asynchronous messages were dropped because they were not taken in time.
+    #[must_use]
+    pub(crate) fn n_dropped(&self) -> u64 {
+        self.inner.n_dropped.load(Ordering::Relaxed)
     }
 
     /// Closes the connection for everybody.

@@ -1,6 +1,7 @@
 //! The connection for packet-ins and packet-outs.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,18 +33,37 @@ pub enum PacketOutError {
     Channel(#[from] ChannelError),
 }
 
+/// Packets that controller actions sent, since the bridge is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PacketCounts {
+    /// Packets that arrived from the switch.
+    pub n_received: u64,
+    /// Those of them that a receiver lost because it did not take them in time; one that two
+    /// receivers lost counts twice.
+    pub n_dropped: u64,
+}
+
+/// Counts of connections that are gone, and of what was handed out.
+#[derive(Debug, Default)]
+struct Counters {
+    n_received: AtomicU64,
+    n_dropped: AtomicU64,
+}
+
 type Subscribers = Arc<Mutex<Vec<mpsc::Sender<PacketIn>>>>;
 
 /// The connection, its receivers and its way in.
 #[derive(Debug)]
 pub(super) struct Packets {
     subscribers: Subscribers,
+    counters: Arc<Counters>,
     channel_rx: watch::Receiver<Option<Channel>>,
 }
 
 impl Packets {
     pub(super) fn start(config: &BridgeConfig) -> Self {
         let subscribers = Subscribers::default();
+        let counters = Arc::new(Counters::default());
         let (channel_tx, channel_rx) = watch::channel(None);
         if let Some(controller_id) = config.controller_id {
             tokio::spawn(run(
@@ -51,16 +71,28 @@ impl Packets {
                 Purpose::PacketIn { controller_id },
                 config.timing,
                 Arc::clone(&subscribers),
+                Arc::clone(&counters),
                 channel_tx,
             ));
         }
-        Self { subscribers, channel_rx }
+        Self { subscribers, counters, channel_rx }
     }
 
     pub(super) fn subscribe(&self) -> mpsc::Receiver<PacketIn> {
         let (packet_tx, packet_rx) = mpsc::channel(BACKLOG);
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(packet_tx);
         packet_rx
+    }
+
+    pub(super) fn counts(&self) -> PacketCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Held while the counters are read: a connection that ends moves its count to them.
+        let channel = self.channel_rx.borrow();
+        let of_channel = channel.as_ref().map_or(0, Channel::n_dropped);
+        PacketCounts {
+            n_received: read(&self.counters.n_received) + of_channel,
+            n_dropped: read(&self.counters.n_dropped) + of_channel,
+        }
     }
 
     pub(super) async fn send(&self, packet: PacketOut) -> Result<(), PacketOutError> {
@@ -80,6 +112,7 @@ async fn run(
     purpose: Purpose,
     timing: ChannelTiming,
     subscribers: Subscribers,
+    counters: Arc<Counters>,
     channel_tx: watch::Sender<Option<Channel>>,
 ) {
     let mut last_error = String::new();
@@ -91,8 +124,7 @@ async fn run(
         match connected {
             Ok((channel, mut async_rx)) => {
                 last_error.clear();
-                channel_tx.send_replace(Some(channel));
-                let mut n_lost: u64 = 0;
+                channel_tx.send_replace(Some(channel.clone()));
                 loop {
                     let message = tokio::select! {
                         message = async_rx.recv() => message,
@@ -100,11 +132,8 @@ async fn run(
                     };
                     match message {
                         Some(Message::PacketIn(packet)) => {
-                            let before = n_lost;
-                            n_lost += hand_out(&subscribers, &packet);
-                            if n_lost > before && n_lost.is_power_of_two() {
-                                warn!(n_lost, "packet-ins come faster than they are taken");
-                            }
+                            counters.n_received.fetch_add(1, Ordering::Relaxed);
+                            hand_out(&subscribers, &packet, &counters.n_dropped);
                         }
                         Some(Message::Error(error)) => {
                             debug!(code = %error.code, "packet-out refused");
@@ -113,7 +142,12 @@ async fn run(
                         None => break,
                     }
                 }
-                channel_tx.send_replace(None);
+                channel_tx.send_modify(|published| {
+                    *published = None;
+                    let n_dropped = channel.n_dropped();
+                    counters.n_received.fetch_add(n_dropped, Ordering::Relaxed);
+                    counters.n_dropped.fetch_add(n_dropped, Ordering::Relaxed);
+                });
             }
             Err(error) => log_once(&mut last_error, &error, "connect to the switch for packets"),
         }
@@ -124,17 +158,18 @@ async fn run(
     }
 }
 
-/// Gives the packet to every receiver. Returns how many had no room.
-fn hand_out(subscribers: &Subscribers, packet: &PacketIn) -> u64 {
-    let mut n_lost = 0;
+/// Gives the packet to every receiver that has room for it.
+fn hand_out(subscribers: &Subscribers, packet: &PacketIn, n_dropped: &AtomicU64) {
     let mut subscribers = subscribers.lock().unwrap_or_else(PoisonError::into_inner);
     subscribers.retain(|packet_tx| match packet_tx.try_send(packet.clone()) {
         Ok(()) => true,
         Err(mpsc::error::TrySendError::Full(_)) => {
-            n_lost += 1;
+            let n_dropped = n_dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if n_dropped.is_power_of_two() {
+                warn!(n_dropped, "packet-ins come faster than they are taken");
+            }
             true
         }
         Err(mpsc::error::TrySendError::Closed(_)) => false,
     });
-    n_lost
 }

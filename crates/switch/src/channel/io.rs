@@ -1,6 +1,7 @@
 //! The tasks that own a connection's socket.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use openflow::{Framer, Message, Xid};
@@ -29,6 +30,8 @@ pub(super) struct Inbound {
     pub(super) async_tx: mpsc::Sender<Message>,
     /// How the connection is.
     pub(super) condition_tx: watch::Sender<Condition>,
+    /// Counts what nobody took in time.
+    pub(super) n_dropped: Arc<AtomicU64>,
     pub(super) timing: ChannelTiming,
 }
 
@@ -65,10 +68,9 @@ async fn write(
 
 /// Reads and hands out messages until the connection ends.
 async fn read(mut reader: OwnedReadHalf, inbound: &Inbound) -> Result<(), ChannelError> {
-    let Inbound { write_tx, pending, async_tx, condition_tx, timing } = inbound;
+    let Inbound { write_tx, pending, async_tx, condition_tx, n_dropped, timing } = inbound;
     let mut framer = Framer::new();
     let mut watchdog = Watchdog::new(*timing);
-    let mut n_dropped: u64 = 0;
     loop {
         framer.buffer_mut().reserve(READ_SIZE);
         match timeout_at(watchdog.due(), reader.read_buf(framer.buffer_mut())).await {
@@ -92,7 +94,7 @@ async fn read(mut reader: OwnedReadHalf, inbound: &Inbound) -> Result<(), Channe
                     match async_tx.try_send(message) {
                         Ok(()) => {}
                         Err(mpsc::error::TrySendError::Full(_)) => {
-                            n_dropped += 1;
+                            let n_dropped = n_dropped.fetch_add(1, Ordering::Relaxed) + 1;
                             if n_dropped.is_power_of_two() {
                                 warn!(n_dropped, "asynchronous messages come faster than taken");
                             }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod dump;
+pub(crate) mod pods;
 
 use std::time::Duration;
 
