@@ -349,6 +349,59 @@ fn what_is_deleted_while_its_reply_is_lost_leaves_nothing() {
     });
 }
 
+#[test]
+#[ignore = "needs root: make test"]
+fn a_spoilt_part_of_a_long_dump_leaves_nothing_behind() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let mgmt = ovs.mgmt(common::BRIDGE);
+        let leftovers = ovs.dir().join("leftovers");
+        let foreign = |i: u32| format!("table=2,priority={i},ip,nw_src=10.0.0.1,actions=drop\n");
+        std::fs::write(&leftovers, (1..2000).map(foreign).collect::<String>()).unwrap();
+        let ours = |i: u32| mk_flow(POD, &format!("table=3,priority={i},ip,actions=drop"));
+        let ours: Vec<Intent> = (1..1000).map(ours).collect();
+        let parts = |seen: &[Seen]| {
+            let is_part = |s: &&Seen| s.direction == Direction::ToClient && s.name == "19";
+            seen.iter().filter(is_part).count()
+        };
+        let (mut n, mut n_parts) = (0, usize::MAX);
+        while n < n_parts {
+            for kind in [FaultKind::Swallow, FaultKind::CutAfter] {
+                let (arg, file) = (mgmt.display().to_string(), leftovers.display().to_string());
+                ovs.ofctl(&["--bundle", "add-flows", &arg, &file]);
+                let proxy = FaultProxy::start(Protocol::OpenFlow, &mgmt);
+                let which = Which::NthNamed("19".to_owned(), n);
+                let fault = Fault { direction: Direction::ToClient, which, kind };
+                let what = fault.to_string();
+                proxy.arm(fault);
+                let bridge = Bridge::start(mk_config(&proxy.socket()));
+                bridge.set(POD, "ours", ours.clone());
+                bridge.synced(POD);
+                bridge.synced(POLICY);
+                let reached = timeout(BOUND, bridge.barrier()).await;
+                assert_eq!(reached.unwrap_or_else(|_| panic!("{what}: no answer")), Ok(()));
+                let end = Instant::now() + BOUND;
+                loop {
+                    let n_held = held(&mgmt).await.flows.len();
+                    let believed: u32 = bridge.state().borrow().flows.values().sum();
+                    if (n_held, believed) == (999, 999) {
+                        break;
+                    }
+                    assert!(Instant::now() < end, "{what}: {n_held}, {believed} believed");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                if n == 0 && kind == FaultKind::Swallow {
+                    // As many as one look at flows, groups and meters takes.
+                    n_parts = parts(&proxy.seen()).min(5);
+                    assert!(n_parts > 3, "{n_parts}");
+                }
+            }
+            n += 1;
+        }
+        eprintln!("{n} parts");
+    });
+}
+
 /// Numbers that are the same in each run.
 struct Numbers(u64);
 
