@@ -3,7 +3,6 @@
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-HOST_TRIPLE := x86_64-unknown-linux-gnu
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test bench docs clean
@@ -16,8 +15,7 @@ setup: ## install Open vSwitch, nftables and the rest from Debian's packages
 
 build: setup ## build every binary into target/release
 	$(CARGO) build --release --locked --workspace --exclude xtask --bins
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile cni --locked -p antrea-cni --target $(HOST_TRIPLE)
-	install -m 0755 $(TARGET)/$(HOST_TRIPLE)/cni/antrea-cni $(TARGET)/release/antrea-cni
+	$(CARGO) run --locked -q -p xtask -- cni $(TARGET)/release
 
 demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's way; then clean up
 	$(TARGET)/release/antrea-lab demo

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{docs, generate, tidy, workspace};
+use crate::{docs, generate, shim, tidy, workspace};
 
 /// Counts read from the closing lines of test programs.
 #[derive(Clone, Copy, Default)]
@@ -54,7 +54,9 @@ pub(crate) fn run() -> Result<()> {
     // The programs are those of the tests' profile: what the stages below say does not depend on how
     // fast they are, and a second compilation of everything would take as long as all tests.
     stage("programs", &mut || {
-        workspace::run(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))
+        workspace::run(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))?;
+        // But for the one whose size and start are its point: that one is as it is shipped.
+        shim::build(&bin_dir())
     });
     let root = is_root();
     stage("tests", &mut || {

@@ -8,8 +8,11 @@ mod docs;
 mod fuzz;
 mod gen_cni;
 mod generate;
+mod shim;
 mod tidy;
 mod workspace;
+
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
@@ -30,6 +33,11 @@ enum Chore {
         /// Compare instead of writing.
         #[arg(long)]
         check: bool,
+    },
+    /// Build antrea-cni as it is shipped, small and static, into a folder.
+    Cni {
+        /// Where to put it.
+        bin_dir: PathBuf,
     },
     /// Check the layering of crates and the rules that no lint expresses.
     Tidy,
@@ -57,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Gen { check } => {
             generate::run(if check { generate::Mode::Check } else { generate::Mode::Write })
         }
+        Chore::Cni { bin_dir } => shim::build(&bin_dir),
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
         Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
