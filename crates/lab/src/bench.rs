@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cni::NetworkList;
+use crate::cni::{NetworkList, Plugins};
 use crate::demo;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
@@ -78,10 +78,12 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
     let runtime = Runtime::new(store.layout(), "node-1");
     progress.step("antrea-cni as a process");
     figures.push(process_figure(&runtime)?);
-    progress.step(&format!("CNI ADD, {N_PODS} Pods one by one"));
-    figures.push(add_figure(&runtime, 1)?);
-    progress.step(&format!("CNI ADD, {N_PODS} Pods, {AT_ONCE} at once"));
-    figures.push(add_figure(&runtime, AT_ONCE)?);
+    for leases in [Leases::BuiltIn, Leases::Installed] {
+        progress.step(&format!("CNI ADD, {N_PODS} Pods one by one, {}", leases.name()));
+        figures.push(add_figure(&runtime, leases, 1)?);
+        progress.step(&format!("CNI ADD, {N_PODS} Pods, {AT_ONCE} at once, {}", leases.name()));
+        figures.push(add_figure(&runtime, leases, AT_ONCE)?);
+    }
     progress.step("latency and throughput");
     for (node, name) in [("node-1", "a"), ("node-1", "b"), ("node-2", "c")] {
         let pod = PodIdentity { namespace: "bench".into(), name: name.into(), uid: name.into() };
@@ -107,8 +109,36 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Who gives the addresses.
+#[derive(Clone, Copy)]
+enum Leases {
+    /// The agent, as in a cluster where the runtime's plugins are outside its container.
+    BuiltIn,
+    /// The `host-local` plugin of the machine: one more process for every Pod.
+    Installed,
+}
+
+impl Leases {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in leases",
+            Self::Installed => "installed host-local",
+        }
+    }
+
+    /// The agent takes `host-local` where it finds it in the runtime's directories.
+    fn plugins(self, runtime: &Runtime) -> Plugins {
+        let mut plugins = runtime.plugins().clone();
+        if matches!(self, Self::BuiltIn) {
+            plugins.path.retain(|dir| !dir.join("host-local").exists());
+        }
+        plugins
+    }
+}
+
 /// Times ADD of our plugin alone: chained plugins are other people's processes.
-fn add_figure(runtime: &Runtime, at_once: usize) -> Result<Figure> {
+fn add_figure(runtime: &Runtime, leases: Leases, at_once: usize) -> Result<Figure> {
+    let plugins = leases.plugins(runtime);
     let list = NetworkList::read(&runtime.node().cni_conf())
         .doing(|| "read the configuration".into())?
         .first_only();
@@ -133,8 +163,7 @@ fn add_figure(runtime: &Runtime, at_once: usize) -> Result<Figure> {
                     while let Some(sandbox) = sandboxes.get(next.fetch_add(1, Ordering::SeqCst)) {
                         interrupt::check()?;
                         let started = Instant::now();
-                        runtime
-                            .plugins()
+                        plugins
                             .add(&list, &runtime.attachment(sandbox))
                             .doing(|| format!("ADD for {}", sandbox.pod.key()))?;
                         let took = started.elapsed().as_secs_f64() * 1e6;
@@ -156,7 +185,7 @@ fn add_figure(runtime: &Runtime, at_once: usize) -> Result<Figure> {
     let seen = summarise(times).ok_or_else(|| LabError::new("no samples"))?;
     let how = if at_once == 1 { "one by one".to_owned() } else { format!("{at_once} at once") };
     Ok(Figure {
-        name: format!("CNI ADD end to end, 0 to {N_PODS} Pods on a node, {how}"),
+        name: format!("CNI ADD end to end, 0 to {N_PODS} Pods on a node, {how}, {}", leases.name()),
         values: json!({
             "medianMs": tenths(seen.median_us / 1000.0), "maxMs": tenths(seen.max_us / 1000.0),
         }),
