@@ -12,11 +12,15 @@ mod cni_churn;
 mod cni_faults;
 mod expected;
 mod frames;
+mod layout_upgrade;
 mod leftovers;
+mod load;
 mod mtu;
 mod ovs_restart;
+mod reboot;
 mod spoof;
 mod spoof6;
+mod switch_faults;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +29,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cli::NodeComponent;
+use crate::component;
 use crate::error::{LabError, Result};
 use crate::interrupt;
 use crate::layout::Layout;
@@ -148,6 +154,18 @@ impl Pod<'_> {
         Ok(())
     }
 
+    /// Makes it anew: as when a kubelet finds that its sandbox is of no more use.
+    fn renew(&mut self) -> Result<()> {
+        self.sandbox = pods::renew(self.store, &self.sandbox)?;
+        Ok(())
+    }
+
+    /// Takes over the sandbox that somebody else made for it anew.
+    fn follow(&mut self) -> Result<()> {
+        self.sandbox = pods::find(self.store, &self.sandbox.pod.key())?;
+        Ok(())
+    }
+
     /// Where its server answers first.
     fn target(&self) -> Result<SocketAddr> {
         self.targets().first().copied().ok_or_else(|| LabError::new("the Pod has no address"))
@@ -169,7 +187,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 15] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -208,15 +226,45 @@ const SCENARIOS: [Scenario; 10] = [
     },
     Scenario {
         name: "agent-restart",
-        about: "the agent is killed and started under traffic: no packet is lost",
+        about: "the agents are killed, stopped and started under traffic: no packet is lost",
         needs: Needs::SharedLab,
         run: agent_restart::run,
+    },
+    Scenario {
+        name: "layout-upgrade",
+        about: "an agent of another table layout takes over under traffic: no packet is lost",
+        needs: Needs::SharedLab,
+        run: layout_upgrade::run,
     },
     Scenario {
         name: "ovs-restart",
         about: "ovs-vswitchd is killed and started: flows come back by themselves",
         needs: Needs::SharedLab,
         run: ovs_restart::run,
+    },
+    Scenario {
+        name: "ovsdb-restart",
+        about: "ovsdb-server is killed and started: connections survive, Pods are made as before",
+        needs: Needs::SharedLab,
+        run: switch_faults::database_server,
+    },
+    Scenario {
+        name: "ovs-both-restart",
+        about: "both processes of Open vSwitch are killed and started: traffic flows again",
+        needs: Needs::SharedLab,
+        run: switch_faults::both,
+    },
+    Scenario {
+        name: "database-lost",
+        about: "Open vSwitch's database is lost: the node recovers, and Pods that are made anew",
+        needs: Needs::SharedLab,
+        run: switch_faults::database_lost,
+    },
+    Scenario {
+        name: "reboot",
+        about: "a node is rebooted: its Pods come back, and nothing of the former ones is left",
+        needs: Needs::SharedLab,
+        run: reboot::run,
     },
     Scenario {
         name: "cluster",
@@ -308,9 +356,26 @@ fn run_variant(
         let started = Instant::now();
         let row = row(scenario.name, variant, started, (scenario.run)(&context));
         progress.step(&format!("{}: {}", scenario.name, words(&row)));
+        if let (Verdict::Failed, Some(store)) = (row.result, store) {
+            heal(store);
+        }
         rows.push(row);
     }
     Ok(())
+}
+
+/// Starts what a failed scenario left dead, so that the others can be tried.
+fn heal(store: &Store) {
+    use NodeComponent::{Agent, Ovsdb, Vswitchd};
+    for node in store.get().nodes {
+        for component in [Ovsdb, Vswitchd, Agent] {
+            if !component::runs(store, &node.name, component)
+                && let Err(error) = component::start(store, &node.name, component)
+            {
+                ui::warn(error.chain());
+            }
+        }
+    }
 }
 
 fn row(

@@ -246,6 +246,11 @@ pub enum NodeCommand {
         /// Which component.
         component: NodeComponent,
     },
+    /// Lose all that a reboot loses, and start again.
+    Reboot {
+        /// Which node.
+        node: String,
+    },
 }
 
 /// A component of a node.
@@ -409,6 +414,7 @@ mod tests {
             "antrea-lab check --all",
             "antrea-lab check --list",
             "antrea-lab node stop node-1 agent",
+            "antrea-lab node reboot node-1",
             "antrea-lab component kill apiserver",
             "antrea-lab component start controller",
             "antrea-lab demo --keep",

@@ -1,15 +1,19 @@
-//! Stops, kills and starts single processes of a lab, so that faults can be injected.
+//! Stops, kills and starts single processes of a lab, and reboots nodes, so that faults can be
+//! injected.
 
+use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::cli::{ClusterComponent, NodeComponent};
-use crate::error::{LabError, Result};
+use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
-use crate::process::ProcessId;
+use crate::layout::NodeLayout;
+use crate::process::{self, ProcessId};
+use crate::sandbox::Runtime;
 use crate::state::{Mode, SchedulerChoice, Store};
-use crate::{agent, cluster, ovs};
+use crate::{agent, cluster, netns, ovs, pods, topology};
 
 /// How long a process that was asked to end has for it.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +58,12 @@ pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> 
     }
 }
 
+/// Whether a component of a node runs.
+#[must_use]
+pub fn runs(store: &Store, node: &str, component: NodeComponent) -> bool {
+    store.get().process(role(component), Some(node)).is_some_and(ProcessId::is_alive)
+}
+
 /// Asks a component outside of nodes to end and waits until it has.
 ///
 /// # Errors
@@ -89,6 +99,64 @@ pub fn start_cluster(store: &Store, component: ClusterComponent) -> Result<()> {
         }
         ClusterComponent::Scheduler => cluster::start_scheduler(store),
     }
+}
+
+/// Does to a node what a reboot does: processes, namespaces and the run directories are gone, disks
+/// stay. Then starts what starts at boot, and the node's Pods in new sandboxes.
+///
+/// # Errors
+/// When something does not come up.
+pub fn reboot(store: &Store, node: &str) -> Result<()> {
+    let state = store.get();
+    let n = state.node(node)?.n;
+    let paths = store.layout().node(node);
+    let ours = state.processes.iter().filter(|p| p.node.as_deref() == Some(node)).map(|p| p.id);
+    let left = process::end_all(&ours.collect::<Vec<_>>(), Duration::ZERO);
+    if !left.is_empty() {
+        return Err(LabError::new(format!("processes of {node} do not end: {left:?}")));
+    }
+    let runtime = Runtime::new(store.layout(), node);
+    let sandboxes = runtime.list();
+    for sandbox in &sandboxes {
+        runtime.end_containers(sandbox, Duration::ZERO);
+        if !sandbox.host_network {
+            netns::remove(&sandbox.netns)?;
+        }
+    }
+    topology::remove_node(store, n, node)?;
+    clear_run_dirs(&paths)?;
+
+    topology::make_node(store, n, node)?;
+    ovs::start(store, node)?;
+    agent::prepare(store, node)?;
+    agent::start(store, node)?;
+    agent::await_ready(store, node)?;
+    if state.mode != Mode::Standalone {
+        return cluster::start_kubelet(store, node);
+    }
+    for sandbox in sandboxes {
+        pods::renew(store, &sandbox)?;
+    }
+    Ok(())
+}
+
+/// Removes what is in memory only: sockets and pid files.
+fn clear_run_dirs(node: &NodeLayout) -> Result<()> {
+    let run = node.run();
+    match fs::remove_dir_all(&run) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).doing(|| format!("remove {}", run.display()));
+        }
+        _ => {}
+    }
+    let _ = fs::remove_file(node.kubelet_sock());
+    let dir = node.ovs();
+    let files = fs::read_dir(&dir).doing(|| format!("read {}", dir.display()))?;
+    for file in files.flatten().filter(|file| file.file_name() != "conf.db") {
+        let path = file.path();
+        fs::remove_file(&path).doing(|| format!("remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn end(store: &Store, node: Option<&str>, role: &str, signal: Signal) -> Result<()> {

@@ -53,7 +53,7 @@ pub fn all(store: &Store) -> Vec<Sandbox> {
 #[must_use]
 pub fn ready(store: &Store) -> Vec<Sandbox> {
     let mut found = all(store);
-    found.retain(|s| s.phase == SandboxPhase::Ready && !s.host_network);
+    found.retain(|s| s.phase == SandboxPhase::Ready && !s.host_network && !s.is_dead());
     found
 }
 
@@ -188,6 +188,20 @@ pub fn del(store: &Store, sandbox: &Sandbox, grace: Duration) -> Result<()> {
     let runtime = Runtime::new(store.layout(), &sandbox.node);
     runtime.end_containers(sandbox, grace);
     runtime.remove(sandbox).doing(|| format!("remove Pod {}", sandbox.pod.key()))
+}
+
+/// Removes a Pod and makes it again in a new sandbox, with the same program.
+///
+/// # Errors
+/// When one of both fails.
+pub fn renew(store: &Store, sandbox: &Sandbox) -> Result<Sandbox> {
+    let runtime = Runtime::new(store.layout(), &sandbox.node);
+    let command = runtime.container(sandbox, CONTAINER, 0).spec().and_then(|spec| {
+        let builtin = builtin_server(&sandbox.pod.key()).ok()?;
+        (spec.argv != builtin.argv).then_some(spec.argv)
+    });
+    del(store, sandbox, Duration::ZERO)?;
+    add(store, &sandbox.node, &sandbox.pod, command)
 }
 
 /// What `pod list` shows.

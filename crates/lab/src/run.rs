@@ -297,6 +297,10 @@ fn run_node(layout: &Layout, command: NodeCommand) -> Result<ExitCode> {
             component::start(&store, &node, component)?;
             Ok(ExitCode::SUCCESS)
         }
+        NodeCommand::Reboot { node } => {
+            component::reboot(&store, &node)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

@@ -88,6 +88,12 @@ impl Sandbox {
             .collect()
     }
 
+    /// Whether its namespace is gone, as after a reboot: it can only be removed then.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.phase == SandboxPhase::Ready && !self.host_network && !netns::exists(&self.netns)
+    }
+
     /// Gateways that ADD gave, in its order.
     #[must_use]
     pub fn gateways(&self) -> Vec<IpAddr> {

@@ -73,6 +73,17 @@ pub fn make_node(store: &Store, n: u8, name: &str) -> Result<()> {
     ip::batch(node.netns(), &lines).doing(|| format!("give {name} its address"))
 }
 
+/// Removes a node's namespace and its link to the underlay, so that they can be made again.
+///
+/// # Errors
+/// When they cannot be removed.
+pub fn remove_node(store: &Store, n: u8, name: &str) -> Result<()> {
+    // The link first: a namespace ends some time after its last user.
+    ip::batch(&store.layout().underlay_netns(), &[format!("link del n{n}")])
+        .doing(|| format!("cut {name} off the underlay"))?;
+    netns::remove(store.layout().node(name).netns())
+}
+
 /// Removes every namespace that is recorded; links and addresses go with them.
 ///
 /// # Errors
@@ -97,7 +108,11 @@ pub fn clashes(layout: &Layout, node_names: &[String]) -> Vec<String> {
 
 /// Records the name first, so that a crash right after leaves nothing unknown.
 fn make_netns(store: &Store, path: &std::path::Path) -> Result<()> {
-    store.update(|state| state.namespaces.push(path.to_owned()))?;
+    store.update(|state| {
+        if !state.namespaces.iter().any(|known| known == path) {
+            state.namespaces.push(path.to_owned());
+        }
+    })?;
     netns::create(path)
 }
 

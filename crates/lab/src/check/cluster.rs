@@ -99,6 +99,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         None => 0,
     };
     control_plane_faults(store, &quiet)?;
+    let rebooted = reboot(store, &quiet)?;
     deletion(store)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
@@ -106,6 +107,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         "exchanges": seen.n_passed,
         "kubectlCommands": asked,
         "silentKubeletNoticedMs": noticed.as_millis(),
+        "podsBackAfterRebootMs": rebooted.as_millis(),
     })))
 }
 
@@ -223,6 +225,41 @@ fn control_plane_faults(store: &Store, progress: &Progress) -> Result<()> {
     wait_for(Duration::from_secs(20), "the status is healthy again", || {
         status::look(store).healthy.then_some(())
     })
+}
+
+/// A rebooted node's kubelet finds its sandboxes dead and makes its Pods anew.
+fn reboot(store: &Store, progress: &Progress) -> Result<Duration> {
+    let former = pods::ready(store);
+    let node = former.first().map(|pod| pod.node.clone()).unwrap_or_default();
+    let running = |name: &str| pods::rows(store).iter().any(|r| r.name == name && r.ready);
+    let names: Vec<_> = former
+        .iter()
+        .filter(|pod| pod.node == node && running(&pod.pod.name))
+        .map(|pod| pod.pod.name.clone())
+        .collect();
+    let began = Instant::now();
+    component::reboot(store, &node)?;
+    wait_for(Duration::from_secs(30), "the Pods of a rebooted node run again", || {
+        let now = pods::ready(store);
+        let anew = |name: &String| {
+            now.iter().any(|pod| pod.pod.name == *name && !former.iter().any(|f| f.id == pod.id))
+        };
+        names.iter().all(|name| anew(name) && running(name)).then_some(())
+    })?;
+    cluster::await_nodes(store, progress)?;
+    let is_echo = |name: &str| name.starts_with("demo-") || name == "later";
+    for pod in pods::ready(store).iter().filter(|pod| is_echo(&pod.pod.name)) {
+        pods::await_server(pod)?;
+    }
+    let took = began.elapsed();
+    let seen = matrix::run(store)?;
+    match seen.cells.iter().find(|cell| !cell.pass) {
+        None => Ok(took),
+        Some(c) => Err(LabError::new(format!(
+            "{} exchanges failed after a reboot of {node}, first {} -> {}: {:?}",
+            seen.n_failed, c.from, c.to, c.error
+        ))),
+    }
 }
 
 /// Runs kubectl as the administrator; gives whether it succeeded and all it said.

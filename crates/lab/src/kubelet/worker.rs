@@ -97,7 +97,7 @@ impl Worker {
             // Its address is of no more use, and its logs stay until it is deleted.
             return self.report(view).await;
         }
-        if sandbox.as_ref().is_none_or(|s| s.phase != SandboxPhase::Ready) {
+        if sandbox.as_ref().is_none_or(|s| s.phase != SandboxPhase::Ready || s.is_dead()) {
             self.report(view).await?;
             match self.attach(view, sandbox).await {
                 Ok(made) => {
@@ -145,6 +145,10 @@ impl Worker {
         let capabilities = capabilities(view);
         let work = move || {
             let mut sandbox = match found {
+                Some(dead) if dead.is_dead() => {
+                    runtime.remove(&dead).doing(|| format!("end the sandbox of {}", pod.key()))?;
+                    runtime.reserve(&pod, host_network, capabilities)?
+                }
                 Some(sandbox) => sandbox,
                 None => runtime.reserve(&pod, host_network, capabilities)?,
             };
