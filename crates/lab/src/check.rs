@@ -20,6 +20,7 @@ mod ovs_restart;
 mod reboot;
 mod spoof;
 mod spoof6;
+mod spoof_windows;
 mod switch_faults;
 
 use std::net::SocketAddr;

@@ -47,14 +47,19 @@ pub(super) fn ipv4(
     let mut header = vec![0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
     header.extend(source.octets());
     header.extend(destination.octets());
+    let checksum = header_checksum(&header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    header.extend_from_slice(payload);
+    ethernet(to, from, 0x0800, &header)
+}
+
+/// The checksum of an IPv4 header whose own checksum field is nought.
+fn header_checksum(header: &[u8]) -> u16 {
     let sum: u32 =
         header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let folded = (folded & 0xffff) + (folded >> 16);
-    let checksum = !u16::try_from(folded).unwrap_or_default();
-    header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    header.extend_from_slice(payload);
-    ethernet(to, from, 0x0800, &header)
+    !u16::try_from(folded).unwrap_or_default()
 }
 
 /// A UDP datagram without checksum.
@@ -83,6 +88,42 @@ pub(super) fn arp_claim(from: Mac, mac: Mac, address: Ipv4Addr) -> Vec<u8> {
 /// A Geneve header of VNI 0 around a frame.
 pub(super) fn geneve(inner: &[u8]) -> Vec<u8> {
     [&[0, 0, 0x65, 0x58, 0, 0, 0, 0][..], inner].concat()
+}
+
+/// A VXLAN header of VNI 0 around a frame.
+pub(super) fn vxlan(inner: &[u8]) -> Vec<u8> {
+    [&[8, 0, 0, 0, 0, 0, 0, 0][..], inner].concat()
+}
+
+/// A GRE header with key 0 around a frame.
+pub(super) fn gre(inner: &[u8]) -> Vec<u8> {
+    [&[0x20, 0, 0x65, 0x58, 0, 0, 0, 0][..], inner].concat()
+}
+
+/// A frame with one more VLAN tag, of the given kind.
+pub(super) fn tagged(frame: &[u8], ethertype: u16, vlan: u16) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(frame.len().min(12));
+    [addresses, &ethertype.to_be_bytes(), &vlan.to_be_bytes(), rest].concat()
+}
+
+/// The fragments of an IPv4 packet in an Ethernet frame: its payload is cut at `at`, a multiple of
+/// eight.
+pub(super) fn fragments(frame: &[u8], id: u16, at: usize) -> [Vec<u8>; 2] {
+    let piece = |flags_and_offset: u16, payload: &[u8]| {
+        let mut piece = frame[..34].to_vec();
+        let length = u16::try_from(20 + payload.len()).unwrap_or(u16::MAX);
+        piece[16..18].copy_from_slice(&length.to_be_bytes());
+        piece[18..20].copy_from_slice(&id.to_be_bytes());
+        piece[20..22].copy_from_slice(&flags_and_offset.to_be_bytes());
+        piece[24..26].copy_from_slice(&[0, 0]);
+        let sum = header_checksum(&piece[14..34]).to_be_bytes();
+        piece[24..26].copy_from_slice(&sum);
+        piece.extend_from_slice(payload);
+        piece
+    };
+    let payload = &frame[34..];
+    let offset = u16::try_from(at / 8).unwrap_or_default();
+    [piece(0x2000, &payload[..at]), piece(offset, &payload[at..])]
 }
 
 /// Sends frames on a link of a namespace as they are.
@@ -213,6 +254,17 @@ mod tests {
         let sum: u32 =
             frame[14..34].chunks(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    }
+
+    #[test]
+    fn fragments_hold_the_whole_payload() {
+        let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let frame = ipv4([2; 6], [4; 6], a, b, 17, &udp(1, 2, b"0123456789abcdef"));
+        let [first, second] = fragments(&frame, 7, 16);
+        assert_eq!([&first[34..], &second[34..]].concat(), &frame[34..]);
+        assert_eq!((&first[20..22], &second[20..22]), (&[0x20, 0][..], &[0, 2][..]));
+        let tags = tagged(&tagged(&frame, 0x8100, 5), 0x88a8, 6);
+        assert_eq!(&tags[12..22], &[0x88, 0xa8, 0, 6, 0x81, 0, 0, 5, 8, 0]);
     }
 
     #[test]

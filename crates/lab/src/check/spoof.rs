@@ -6,44 +6,74 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::frames::{
-    BROADCAST, Mac, Sniffer, arp_claim, geneve, ipv4, mac_of, parse_mac, send, udp,
+    BROADCAST, Mac, Sniffer, arp_claim, fragments, geneve, gre, ipv4, mac_of, parse_mac, send,
+    tagged, udp, vxlan,
 };
-use super::{Context, Outcome, Pod, spoof6};
+use super::{Context, Outcome, Pod, spoof_windows, spoof6};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
-use crate::layout::{OUTSIDE, node_address};
+use crate::layout::{NodeLayout, OUTSIDE, node_address};
 use crate::ovs;
-use crate::variant::IpFamily;
+use crate::variant::{IpFamily, Tunnel};
 
 const UDP: u8 = 17;
+/// The MAC address under which gateways of other nodes are known.
+const VIRTUAL_MAC: Mac = [0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+const GRE: u8 = 47;
 const GENEVE_PORT: u16 = 6081;
+const VXLAN_PORT: u16 = 4789;
+/// The port that VXLAN had before it had one of its own.
+const OLD_VXLAN_PORT: u16 = 8472;
+/// Where the payload of a fragmented packet is cut: Open vSwitch drops fragments that are shorter
+/// than 1,200 bytes and not the last.
+const CUT: usize = 1208;
 
-struct Stage<'a> {
+/// A hostile Pod, and who must not hear of it.
+pub(super) struct Stage<'a> {
     hostile: &'a Pod<'a>,
-    own: (Mac, Ipv4Addr),
-    victim: (Mac, Ipv4Addr),
-    far: Ipv4Addr,
-    gateway: (Mac, Ipv4Addr),
-    veth: Mac,
-    sniffers: [Sniffer; 3],
+    pub(super) own: (Mac, Ipv4Addr),
+    pub(super) victim: (Mac, Ipv4Addr),
+    pub(super) far: Ipv4Addr,
+    pub(super) gateway: (Mac, Ipv4Addr),
+    pub(super) veth: Mac,
+    pub(super) port: String,
+    /// At the victim, at a Pod of the other node, outside.
+    pub(super) sniffers: [Sniffer; 3],
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let mut attacks = 0;
+    let mut details = json!({ "arrived": 0 });
     if context.variant.family != IpFamily::Ipv6 {
-        attacks += over_ipv4(context)?;
+        let seen = over_ipv4(context)?;
+        attacks += seen.attacks;
+        details["sentBeforeFirstFlow"] = json!(seen.early);
+        details["nftFlush"] = seen.flush;
+        details["ownFramesWithTagsPassed"] = json!(seen.tags);
     }
     if context.variant.family != IpFamily::Ipv4 {
         attacks += spoof6::run(context)?;
     }
-    Ok(Outcome::Passed(json!({ "attacks": attacks, "arrived": 0 })))
+    details["attacks"] = json!(attacks);
+    Ok(Outcome::Passed(details))
 }
 
-/// Tries everything and gives the number of attacks of which none arrived.
-fn over_ipv4(context: &Context<'_>) -> Result<usize> {
+/// What was tried over IPv4, with none of it arriving.
+struct Seen {
+    attacks: usize,
+    /// Frames that were sent before a Pod's first flow.
+    early: u64,
+    /// What a flush of the node's rules meant.
+    flush: Value,
+    /// Tagged frames of the Pod's own addresses that another Pod got.
+    tags: Vec<&'static str>,
+}
+
+/// Tries everything; fails when any of it arrives.
+fn over_ipv4(context: &Context<'_>) -> Result<Seen> {
     let store = context.store()?;
     let node = store.layout().node("node-1");
     let hostile = context.pod("node-1", "spoof-hostile")?;
@@ -64,6 +94,7 @@ fn over_ipv4(context: &Context<'_>) -> Result<usize> {
             gateway.ok_or_else(|| LabError::new("the CNI result names no gateway"))?,
         ),
         veth: mac_of(node.netns(), &port)?,
+        port: port.clone(),
         sniffers: [
             Sniffer::start(&victim.sandbox.netns, "eth0")?,
             Sniffer::start(&far.sandbox.netns, "eth0")?,
@@ -72,16 +103,30 @@ fn over_ipv4(context: &Context<'_>) -> Result<usize> {
         hostile: &hostile,
     };
     stage.honest("honest-1")?;
+    controls(context, &stage)?;
     let attacks = stage.attacks();
     for (_, frame) in &attacks {
         stage.send(std::slice::from_ref(frame))?;
+        stage.send(std::slice::from_ref(frame))?;
+    }
+    let stranger = Ipv4Addr::new(10, 77, 1, 250);
+    stage.send(&stage.fragmented("fragments", stranger, 77))?;
+    let tags = stage.tags();
+    for (_, frame) in &tags {
         stage.send(std::slice::from_ref(frame))?;
     }
     stage.honest("honest-2")?;
     let mut arrived: Vec<String> = attacks
         .iter()
         .map(|(name, _)| (*name).to_owned())
-        .filter(|name| stage.sniffers.iter().any(|s| s.saw_text(&format!("spoof:{name};"))))
+        .filter(|name| {
+            let text = format!("spoof:{name};");
+            let tagged = name.starts_with("tag");
+            let seen = |s: &Sniffer| {
+                s.saw_text(&text) || (tagged && s.saw(|frame| holds(frame, text.as_bytes())))
+            };
+            stage.sniffers.iter().any(seen)
+        })
         .collect();
     if stage.sniffers[0].saw(|frame| is_false_claim(frame, stage.own)) {
         arrived.push("forged ARP".into());
@@ -89,19 +134,69 @@ fn over_ipv4(context: &Context<'_>) -> Result<usize> {
     if detour_by_mac(&node, &port, &stage)? {
         arrived.push("detour by the veth's MAC".into());
     }
+    if stage.sniffers[0].saw(|frame| holds(frame, b"spoof:fragments")) {
+        arrived.push("fragments with a forged source".into());
+    }
     if arrived.is_empty() {
-        return Ok(attacks.len() + 1);
+        let early = spoof_windows::before_the_first_flow(context, &stage)?;
+        let flush = spoof_windows::after_a_flush(context, &stage)?;
+        let tags = tags.iter().map(|(name, _)| *name);
+        let passed = tags.filter(|name| stage.sniffers[0].saw(|f| holds(f, name.as_bytes())));
+        return Ok(Seen { attacks: attacks.len() + 3, early, flush, tags: passed.collect() });
     }
     Err(LabError::new(format!("arrived: {}", arrived.join(", "))))
 }
 
+/// Frames like those of the attacks arrive when they may: fragments from the Pod's own address, and
+/// tunnel packets from the other node. So it is not for their form that the others do not.
+fn controls(context: &Context<'_>, stage: &Stage<'_>) -> Result<()> {
+    let mut id = 0;
+    wait_for(Duration::from_secs(5), "honest fragments arrive", || {
+        id += 1;
+        stage.send(&stage.fragmented("own-fragments", stage.own.1, id)).ok()?;
+        std::thread::sleep(Duration::from_millis(20));
+        stage.sniffers[0].saw(|frame| holds(frame, b"spoof:own-fragments")).then_some(())
+    })?;
+    let layout = context.store()?.layout();
+    let (node, other) = (layout.node("node-1"), layout.node("node-2"));
+    let to = mac_of(node.netns(), "br-phy")?;
+    let from = mac_of(other.netns(), "br-phy")?;
+    let text = b"spoof:own-tunnel;";
+    let (victim_mac, victim) = stage.victim;
+    let inner = ipv4(victim_mac, VIRTUAL_MAC, stage.far, victim, UDP, &udp(4000, 4001, text));
+    let (protocol, packet) = match context.variant.tunnel {
+        Tunnel::Geneve => (UDP, udp(50000, GENEVE_PORT, &geneve(&inner))),
+        Tunnel::Vxlan => (UDP, udp(50000, VXLAN_PORT, &vxlan(&inner))),
+        Tunnel::Gre => (GRE, gre(&inner)),
+    };
+    let frame = ipv4(to, from, node_address(2), node_address(1), protocol, &packet);
+    wait_for(Duration::from_secs(5), "a node's tunnel packet arrives", || {
+        send(other.netns(), "br-phy", std::slice::from_ref(&frame)).ok()?;
+        std::thread::sleep(Duration::from_millis(20));
+        stage.sniffers[0].saw_text("spoof:own-tunnel;").then_some(())
+    })
+}
+
+/// Whether a frame holds this text anywhere.
+fn holds(frame: &[u8], text: &[u8]) -> bool {
+    frame.windows(text.len()).any(|part| part == text)
+}
+
 impl Stage<'_> {
-    fn send(&self, frames: &[Vec<u8>]) -> Result<()> {
+    /// A datagram to the victim in two fragments.
+    fn fragmented(&self, name: &str, source: Ipv4Addr, id: u16) -> [Vec<u8>; 2] {
+        let text = format!("spoof:{name};{}", ".".repeat(1280));
+        let body = udp(4000, 4001, text.as_bytes());
+        let whole = ipv4(self.victim.0, self.own.0, source, self.victim.1, UDP, &body);
+        fragments(&whole, id, CUT)
+    }
+
+    pub(super) fn send(&self, frames: &[Vec<u8>]) -> Result<()> {
         send(&self.hostile.sandbox.netns, "eth0", frames)
     }
 
     /// An honest packet reaches everyone.
-    fn honest(&self, name: &str) -> Result<()> {
+    pub(super) fn honest(&self, name: &str) -> Result<()> {
         let ((mac, own), (victim_mac, victim)) = (self.own, self.victim);
         let body = udp(4000, 4001, format!("spoof:{name};").as_bytes());
         let frames = [
@@ -128,6 +223,20 @@ impl Stage<'_> {
         })
     }
 
+    /// Tagged frames of the Pod's own addresses: what becomes of them is told.
+    fn tags(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let honest = |name: &str| {
+            let body = udp(4000, 4001, name.as_bytes());
+            ipv4(self.victim.0, self.own.0, self.own.1, self.victim.1, UDP, &body)
+        };
+        vec![
+            ("own-tag", tagged(&honest("own-tag"), 0x8100, 5)),
+            ("own-priority-tag", tagged(&honest("own-priority-tag"), 0x8100, 0)),
+            ("own-service-tag", tagged(&honest("own-service-tag"), 0x88a8, 5)),
+            ("own-double-tag", tagged(&tagged(&honest("own-double-tag"), 0x8100, 5), 0x88a8, 6)),
+        ]
+    }
+
     /// Everything that must not arrive, by name.
     fn attacks(&self) -> Vec<(&'static str, Vec<u8>)> {
         let ((mac, own), (victim_mac, victim)) = (self.own, self.victim);
@@ -136,14 +245,38 @@ impl Stage<'_> {
         let stranger = Ipv4Addr::new(10, 77, 1, 250);
         let body = |name: &str| udp(4000, 4001, format!("spoof:{name};").as_bytes());
         let inner = |name: &str, to_mac: Mac, to: Ipv4Addr| {
-            geneve(&ipv4(to_mac, gateway_mac, stranger, to, UDP, &body(name)))
+            ipv4(to_mac, gateway_mac, stranger, to, UDP, &body(name))
         };
-        let tunnel = |name: &str, to_mac: Mac, outer: Ipv4Addr, to: Ipv4Addr| {
-            let datagram = udp(50000, GENEVE_PORT, &inner(name, to_mac, to));
-            ipv4(gateway_mac, mac, own, outer, UDP, &datagram)
+        let tunnel = |name: &'static str, outer: Ipv4Addr, to: Ipv4Addr| {
+            let to_mac = if to == victim { victim_mac } else { VIRTUAL_MAC };
+            let (kind, _) = name.split_once('-').unwrap_or_default();
+            let (protocol, packet) = match kind {
+                "geneve" => (UDP, udp(50000, GENEVE_PORT, &geneve(&inner(name, to_mac, to)))),
+                "vxlan" => (UDP, udp(50000, VXLAN_PORT, &vxlan(&inner(name, to_mac, to)))),
+                "vxlan8472" => (UDP, udp(50000, OLD_VXLAN_PORT, &vxlan(&inner(name, to_mac, to)))),
+                _ => (GRE, gre(&inner(name, to_mac, to))),
+            };
+            (name, ipv4(gateway_mac, mac, own, outer, protocol, &packet))
         };
-        let virtual_mac = [0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+        let forged = |name: &str| ipv4(victim_mac, mac, stranger, victim, UDP, &body(name));
+        let (gateway_node, other_node) = (node_address(1), node_address(2));
         vec![
+            tunnel("geneve-own-gateway", gateway, victim),
+            tunnel("geneve-own-node", gateway_node, victim),
+            tunnel("geneve-other-node", other_node, self.far),
+            tunnel("vxlan-own-gateway", gateway, victim),
+            tunnel("vxlan-own-node", gateway_node, victim),
+            tunnel("vxlan-other-node", other_node, self.far),
+            tunnel("vxlan8472-own-gateway", gateway, victim),
+            tunnel("vxlan8472-own-node", gateway_node, victim),
+            tunnel("vxlan8472-other-node", other_node, self.far),
+            tunnel("gre-own-gateway", gateway, victim),
+            tunnel("gre-own-node", gateway_node, victim),
+            tunnel("gre-other-node", other_node, self.far),
+            ("tag", tagged(&forged("tag"), 0x8100, 5)),
+            ("tag-of-priority", tagged(&forged("tag-of-priority"), 0x8100, 0)),
+            ("tag-of-service", tagged(&forged("tag-of-service"), 0x88a8, 5)),
+            ("tags", tagged(&tagged(&forged("tags"), 0x8100, 5), 0x88a8, 6)),
             (
                 "source-on-node",
                 ipv4(victim_mac, mac, stranger, victim, UDP, &body("source-on-node")),
@@ -177,12 +310,6 @@ impl Stage<'_> {
                 "mac-of-gateway",
                 ipv4(victim_mac, gateway_mac, own, victim, UDP, &body("mac-of-gateway")),
             ),
-            ("tunnel-own-gateway", tunnel("tunnel-own-gateway", victim_mac, gateway, victim)),
-            ("tunnel-own-node", tunnel("tunnel-own-node", victim_mac, node_address(1), victim)),
-            (
-                "tunnel-other-node",
-                tunnel("tunnel-other-node", virtual_mac, node_address(2), self.far),
-            ),
             (
                 "veth-mac-forged",
                 ipv4(self.veth, mac, stranger, OUTSIDE, UDP, &body("veth-mac-forged")),
@@ -207,38 +334,56 @@ impl Stage<'_> {
 
 /// While the switch drops all of the Pod's packets, one addressed to the veth itself must not
 /// find another way through the node's kernel.
-fn detour_by_mac(node: &crate::layout::NodeLayout, port: &str, stage: &Stage<'_>) -> Result<bool> {
+fn detour_by_mac(node: &NodeLayout, port: &str, stage: &Stage<'_>) -> Result<bool> {
     let (mac, own) = stage.own;
     let text = "spoof:detour;";
     let frame = ipv4(stage.veth, mac, own, OUTSIDE, UDP, &udp(4000, 4001, text.as_bytes()));
-    let block = format!("table=0,priority=65535,in_port={port},actions=drop");
-    ovs::ofctl(node, "add-flow", &["--names", &block]).or_else(|_| {
+    let block = Block::set(node, port, stage)?;
+    stage.send(&[frame.clone(), frame.clone(), frame])?;
+    // The kernel's way is shorter than the switch's: a moment is enough to see it.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(block);
+    Ok(stage.sniffers[2].saw_text(text))
+}
+
+/// A flow that drops all of a Pod's packets, so that what arrives came another way. The agent
+/// removes it within seconds, since it is not its own.
+pub(super) struct Block<'a> {
+    node: &'a NodeLayout,
+    port: String,
+}
+
+impl<'a> Block<'a> {
+    /// Sets it, and waits until it is in force.
+    pub(super) fn set(node: &'a NodeLayout, port: &str, stage: &Stage<'_>) -> Result<Self> {
         let number = ovs::vsctl(node, &["get", "Interface", port, "ofport"])?;
-        let block = format!("table=0,priority=65535,in_port={},actions=drop", number.trim());
-        ovs::ofctl(node, "add-flow", &[&block])
-    })?;
-    let outside = &stage.sniffers[2];
-    // What the datapath has cached of honest packets is let go a moment after the flow is there.
-    let mut n = 0;
-    let closed = wait_for(Duration::from_secs(5), "the switch drops the Pod's packets", || {
-        n += 1;
-        let text = format!("spoof:gate-{n};");
-        let body = udp(4000, 4001, text.as_bytes());
-        stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;
-        std::thread::sleep(Duration::from_millis(100));
-        (!outside.saw_text(&text)).then_some(())
-    });
-    let arrived = closed.and_then(|()| {
-        stage.send(&[frame.clone(), frame.clone(), frame])?;
-        // The kernel's way is shorter than the switch's: a moment is enough to see it.
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(outside.saw_text(text))
-    });
-    let number = ovs::vsctl(node, &["get", "Interface", port, "ofport"])?;
-    let blocked = format!("table=0,priority=65535,in_port={}", number.trim());
-    // The agent may have removed what is not its own already.
-    let _ = ovs::ofctl(node, "del-flows", &["--strict", &blocked]);
-    arrived
+        let block = Self { node, port: number.trim().to_owned() };
+        block.again()?;
+        let ((mac, own), outside) = (stage.own, &stage.sniffers[2]);
+        // What the datapath has cached of honest packets is let go a moment after the flow is there.
+        wait_for(Duration::from_secs(5), "the switch drops the Pod's packets", || {
+            let text = format!("spoof:gate-{};", jiff::Timestamp::now().as_microsecond());
+            let body = udp(4000, 4001, text.as_bytes());
+            stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;
+            std::thread::sleep(Duration::from_millis(100));
+            (!outside.saw_text(&text)).then_some(())
+        })?;
+        Ok(block)
+    }
+
+    /// Sets it again.
+    pub(super) fn again(&self) -> Result<()> {
+        let flow = format!("table=0,priority=65535,in_port={},actions=drop", self.port);
+        ovs::ofctl(self.node, "add-flow", &[&flow]).map(drop)
+    }
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        let flow = format!("table=0,priority=65535,in_port={}", self.port);
+        // The agent may have removed what is not its own already.
+        let _ = ovs::ofctl(self.node, "del-flows", &["--strict", &flow]);
+    }
 }
 
 /// An ARP frame from the hostile Pod, or that names its MAC, with an address that is not its own.

@@ -1,0 +1,176 @@
+//! Moments in which a guard could be missing: before a new Pod's first flow, and after somebody
+//! flushed the node's nftables rules.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Context;
+use super::frames::{Mac, Sniffer, arp_claim, ipv4, send, udp};
+use super::spoof::{Block, Stage};
+use crate::cli::NodeComponent::Agent;
+use crate::component::{kill, start};
+use crate::error::{Doing, LabError, Result};
+use crate::interrupt::wait_for;
+use crate::layout::{NodeLayout, OUTSIDE};
+use crate::netns;
+use crate::preflight::program;
+use crate::sandbox::{PodIdentity, Runtime};
+
+const UDP: u8 = 17;
+/// New Pods that try to be faster than their flows.
+const N_EARLY: usize = 5;
+
+/// Programs that send from a Pod's namespace as soon as it has a link, while its ADD goes on.
+pub(super) fn before_the_first_flow(context: &Context<'_>, stage: &Stage<'_>) -> Result<u64> {
+    let store = context.store()?;
+    let runtime = Runtime::new(store.layout(), "node-1");
+    let sent = AtomicU64::new(0);
+    for n in 0..N_EARLY {
+        let name = format!("spoof-early-{n}");
+        let pod = PodIdentity { namespace: "check".into(), uid: format!("check-{name}"), name };
+        let mut sandbox = runtime.reserve(&pod, false, std::collections::BTreeMap::new())?;
+        let over = AtomicBool::new(false);
+        let path = sandbox.netns.clone();
+        let attached = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    if netns::exists(&path) && send(&path, "eth0", &early(stage)).is_ok() {
+                        sent.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            let attached = runtime.attach(&mut sandbox, Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(20));
+            over.store(true, Ordering::SeqCst);
+            attached
+        });
+        let removed = runtime.remove(&sandbox);
+        attached.and(removed).doing(|| format!("make Pod {}", pod.key()))?;
+    }
+    let sent = sent.load(Ordering::SeqCst);
+    if sent == 0 {
+        return Err(LabError::new("no Pod had its link for long enough to send anything"));
+    }
+    stage.honest("honest-early")?;
+    if stage.sniffers.iter().any(|s| s.saw_text("spoof:early;"))
+        || stage.sniffers[0].saw(|frame| claims(frame, stage.gateway.1))
+    {
+        return Err(LabError::new("a forged frame arrived while its Pod's ADD was going on"));
+    }
+    Ok(sent)
+}
+
+/// Forged frames, as good as a Pod can make them that knows its neighbours.
+fn early(stage: &Stage<'_>) -> [Vec<u8>; 4] {
+    let stranger = Ipv4Addr::new(10, 77, 1, 251);
+    let own: Mac = [2, 0xba, 0xd0, 0, 0, 7];
+    let body = udp(4000, 4001, b"spoof:early;");
+    [
+        ipv4(stage.victim.0, own, stranger, stage.victim.1, UDP, &body),
+        ipv4(stage.gateway.0, own, stranger, stage.far, UDP, &body),
+        ipv4(stage.gateway.0, own, stranger, OUTSIDE, UDP, &body),
+        arp_claim(own, own, stage.gateway.1),
+    ]
+}
+
+/// An ARP frame of the early Pods that claims an address.
+fn claims(frame: &[u8], address: Ipv4Addr) -> bool {
+    frame.get(12..14) == Some(&[8, 6])
+        && frame.get(22..28) == Some(&[2, 0xba, 0xd0, 0, 0, 7])
+        && frame.get(28..32) == Some(&address.octets())
+}
+
+/// After `nft flush ruleset` in the node's namespace: how soon the agent's rules are back, and what
+/// went round the switch until then.
+pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<Value> {
+    let node = context.store()?.layout().node("node-1");
+    let before = ruleset(&node)?;
+    let mut detour = Detour { stage, n: 0 };
+    let outside = &stage.sniffers[2];
+    let none_arrive = |detour: &mut Detour<'_>| -> Result<bool> {
+        let first = detour.n;
+        for _ in 0..20 {
+            detour.send()?;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(detour.arrived(outside, first) == 0)
+    };
+    let block = Block::set(&node, &stage.port, stage)?;
+    if !none_arrive(&mut detour)? {
+        return Err(LabError::new("frames to the veth's own MAC went round the switch"));
+    }
+    nft(&node, &["flush", "ruleset"])?;
+    let (flushed, first) = (Instant::now(), detour.n);
+    wait_for(Duration::from_secs(12), "the agent drops the kernel's copy of frames again", || {
+        block.again().ok()?;
+        detour.send().ok()?;
+        (of_links(&ruleset(&node).ok()?) == of_links(&before)).then_some(())
+    })?;
+    let repaired = flushed.elapsed();
+    drop(block);
+    let (tried, arrived) = (detour.n - first, detour.arrived(outside, first));
+    // The rest comes back within a minute by itself, and at once with a new agent.
+    kill(context.store()?, "node-1", Agent)?;
+    start(context.store()?, "node-1", Agent)?;
+    wait_for(Duration::from_secs(10), "all nftables rules are back", || {
+        (ruleset(&node).ok()? == before).then_some(())
+    })?;
+    let block = Block::set(&node, &stage.port, stage)?;
+    if !none_arrive(&mut detour)? {
+        return Err(LabError::new("frames go round the switch though the rules are back"));
+    }
+    drop(block);
+    Ok(json!({
+        "dropChainsBackMs": repaired.as_millis(),
+        "detoursTried": tried,
+        "detoursArrived": arrived,
+    }))
+}
+
+/// Numbered frames to the MAC of the Pod's own veth, for which the node's kernel is the receiver.
+struct Detour<'a> {
+    stage: &'a Stage<'a>,
+    n: u64,
+}
+
+impl Detour<'_> {
+    fn send(&mut self) -> Result<()> {
+        let (mac, own) = self.stage.own;
+        let text = format!("spoof:detour-{};", self.n);
+        let body = udp(4000, 4001, text.as_bytes());
+        self.n += 1;
+        self.stage.send(&[ipv4(self.stage.veth, mac, own, OUTSIDE, UDP, &body)])
+    }
+
+    /// How many of those from number `first` on arrived.
+    fn arrived(&self, sniffer: &Sniffer, first: u64) -> usize {
+        (first..self.n).filter(|n| sniffer.saw_text(&format!("spoof:detour-{n};"))).count()
+    }
+}
+
+/// Those rules that belong to single links, which drop the kernel's copy of frames.
+fn of_links(ruleset: &str) -> Vec<&str> {
+    ruleset
+        .trim_end()
+        .split("\ntable ")
+        .filter(|t| t.trim_start_matches("table ").starts_with("netdev"))
+        .collect()
+}
+
+/// All rules, without counters and handles.
+fn ruleset(node: &NodeLayout) -> Result<String> {
+    nft(node, &["--stateless", "list", "ruleset"])
+}
+
+fn nft(node: &NodeLayout, args: &[&str]) -> Result<String> {
+    let output = netns::enter(node.netns(), || program("nft").args(args).output())?
+        .doing(|| "run nft".into())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LabError::new(format!("nft {}: {said}", args.join(" "))))
+}
