@@ -233,7 +233,7 @@ const SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "layout-upgrade",
-        about: "an agent of another table layout takes over under traffic: no packet is lost",
+        about: "an agent of another table layout takes over under traffic: connections survive",
         needs: Needs::SharedLab,
         run: layout_upgrade::run,
     },

@@ -153,7 +153,7 @@ fn kubelet_restart(store: &Store) -> Result<Duration> {
     let datagrams = Datagrams::start("across nodes", &from.netns, target)?;
     let flowing = || {
         let before = datagrams.received();
-        wait_for(Duration::from_secs(10), "datagrams flow", || {
+        wait_for(Duration::from_secs(20), "datagrams flow around a kubelet restart", || {
             (datagrams.received() > before + 200).then_some(())
         })
     };
@@ -196,7 +196,7 @@ fn control_plane_faults(store: &Store, progress: &Progress) -> Result<()> {
     component::stop_cluster(store, Scheduler)?;
     component::kill_cluster(store, Apiserver)?;
     let before = datagrams.received();
-    wait_for(Duration::from_secs(10), "datagrams flow", || {
+    wait_for(Duration::from_secs(20), "datagrams flow without a control plane", || {
         (datagrams.received() > before + 500).then_some(())
     })?;
     let problems = status::look(store).problems;

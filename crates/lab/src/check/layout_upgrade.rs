@@ -1,7 +1,9 @@
 //! An agent takes over a bridge whose flows have another table layout: under traffic, in one step.
 //!
 //! The other layout is this one with every table but the first moved by one. It forwards as well
-//! as ours, so that a packet that meets half of each would be seen to be lost.
+//! as ours, so that flows that are half of each would be seen. What may be lost are the few packets
+//! that connection tracking sends on in a table of the former layout, since the datapath keeps that
+//! table's number until its flows are validated again.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,8 @@ use crate::ovs::{self, BRIDGE};
 
 /// Where the agent notes the layout of the flows, in the bridge's row.
 const LAYOUT_KEY: &str = "antrea-layout";
+/// Datagrams that may be lost of each stream: hundredths of a second of both changes of layout.
+const MOST_LOST: u64 = 40;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let store = context.store()?;
@@ -52,12 +56,21 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let replaced = began.elapsed();
     load.flows(500)?;
     let report = load.finish()?;
-    report.nothing_lost()?;
+    report.stream_survived()?;
+    if let Some(report) = report.datagrams.iter().find(|report| report.lost() > MOST_LOST) {
+        return Err(LabError::new(format!(
+            "{} of {} datagrams lost {}, at {:?}",
+            report.lost(),
+            report.sent,
+            report.pair,
+            report.losses
+        )));
+    }
     Ok(Outcome::Passed(json!({
         "flowsOfOtherLayout": other.difference(&before).count(),
         "replacedMs": replaced.as_millis(),
         "datagrams": report.sent(),
-        "lost": 0,
+        "lost": report.lost(),
         "tcpExchanges": report.stream.exchanges,
     })))
 }
