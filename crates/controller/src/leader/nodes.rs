@@ -102,7 +102,7 @@ impl Nodes {
                 self.forget(&name)
             }
             Event::Watch(WatchEvent::Failed(_)) => Vec::new(),
-            Event::Seen(node) => self.see(node),
+            Event::Seen(node) => self.see_answer(node),
             Event::ReadFailed(name) => vec![Job::Wait(READ_AGAIN, Timer::Read(name))],
             Event::WriteFailed(name) => self.feed(IpamEvent::WriteFailed(name)),
             Event::SweepFailed if self.sweep_waits => Vec::new(),
@@ -133,12 +133,21 @@ impl Nodes {
         self.ipam.as_ref()
     }
 
-    fn see(&mut self, node: NodeView) -> Vec<Job> {
-        // An answer to an own call may be older than what the watch showed meanwhile.
-        let newest = match self.known.get(&node.name) {
-            Some(known) if known.uid == node.uid && is_older(&node, known) => known.clone(),
-            _ => node,
-        };
+    /// An answer to an own call may be older than what the watch showed meanwhile, which may be that
+    /// the Node is gone, or another one of its name is there: Nodes come by the watch alone.
+    fn see_answer(&mut self, node: NodeView) -> Vec<Job> {
+        match self.known.get(&node.name) {
+            Some(known) if known.uid != node.uid => Vec::new(),
+            Some(known) if is_older(&node, known) => {
+                let known = known.clone();
+                self.see(known)
+            }
+            Some(_) => self.see(node),
+            None => Vec::new(),
+        }
+    }
+
+    fn see(&mut self, newest: NodeView) -> Vec<Job> {
         let seen = cidrs_of(&newest);
         self.known.insert(newest.name.clone(), newest);
         self.feed(IpamEvent::NodeSeen(seen))

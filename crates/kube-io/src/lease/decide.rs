@@ -80,6 +80,8 @@ pub struct Candidate {
     seen: Option<Seen>,
     /// Set while leading.
     leading: Option<Leading>,
+    /// Number of the next leadership at least: a Lease taken back from nobody has kept its own.
+    next_term: u32,
     /// When the write that is under way was started.
     sent: Duration,
     /// The write under way was made without reading first.
@@ -109,6 +111,7 @@ impl Candidate {
             blank,
             seen: None,
             leading: None,
+            next_term: 0,
             sent: Duration::ZERO,
             unread: false,
         }
@@ -173,7 +176,9 @@ impl Candidate {
                 }
             }
             Event::Written(lease) => {
-                let term = self.leading.map_or(lease.transitions(), |leading| leading.term);
+                let fresh = lease.transitions().max(self.next_term);
+                let term = self.leading.map_or(fresh, |leading| leading.term);
+                self.next_term = term.saturating_add(1);
                 // Counted from the sending, so that a slow answer makes us stop early, not late.
                 self.leading = Some(Leading { term, renewed: self.sent });
                 self.observe(lease, self.sent);

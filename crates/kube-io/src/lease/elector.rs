@@ -25,7 +25,8 @@ pub enum Leadership {
         /// Who does, as far as known.
         holder: Option<String>,
     },
-    /// This one leads. A later leadership has another number.
+    /// This one leads. A later leadership of this replica has a higher number, also where nobody led
+    /// in between.
     Leader {
         /// Number of this leadership.
         term: u32,

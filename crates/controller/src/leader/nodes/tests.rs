@@ -95,6 +95,26 @@ fn an_answer_older_than_the_watch_does_not_count() {
 }
 
 #[test]
+fn an_answer_brings_no_node_back() {
+    let mut nodes = mk_nodes(&[("10.0.0.0/24", 24)]);
+    list(&mut nodes, &[]);
+    let given = nodes.step(applied(mk_node("a", 1, &[])));
+    assert_eq!(writes(&given), ["a=10.0.0.0/24"]);
+    // The Node goes while its prefix is being written: the answer comes after.
+    nodes.step(Event::Watch(WatchEvent::Deleted("a".into())));
+    assert!(nodes.step(Event::Seen(mk_node("a", 2, &["10.0.0.0/24"]))).is_empty());
+    assert_eq!(nodes.n_known(), 0);
+    // Nor in the place of one that has its name by now.
+    let given = nodes.step(applied(NodeView { uid: "second".into(), ..mk_node("a", 3, &[]) }));
+    assert_eq!(writes(&given), ["a=10.0.0.0/24"]);
+    assert!(nodes.step(Event::Seen(mk_node("a", 2, &["10.0.0.0/24"]))).is_empty());
+    let answer = NodeView { uid: "second".into(), ..mk_node("a", 4, &["10.0.0.0/24"]) };
+    assert!(nodes.step(Event::Seen(answer)).is_empty());
+    let jobs = nodes.step(applied(mk_node("b", 5, &[])));
+    assert!(matches!(&jobs[..], [Job::Tell { problem: Problem::Exhausted(_), .. }]), "{jobs:?}");
+}
+
+#[test]
 fn a_gone_node_gives_its_prefix_back_and_its_report_goes() {
     let mut nodes = mk_nodes(&[("10.0.0.0/24", 24)]);
     list(&mut nodes, &[mk_node("a", 1, &["10.0.0.0/24"])]);
