@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::client_limit::ClientLimit;
 use crate::error::{ConfigError, ConfigErrors};
 use crate::gates::{FeatureGates, Gate};
 use crate::key::Component;
@@ -91,6 +92,8 @@ pub struct AgentConfig {
     pub cni_socket: PathBuf,
     /// `clientConnection.kubeconfig`; none uses the Pod's service account.
     pub kubeconfig: Option<PathBuf>,
+    /// `clientConnection.qps` and `clientConnection.burst`.
+    pub client_limit: ClientLimit,
     /// `kubeAPIServerOverride`.
     pub kube_api_server_override: Option<String>,
     /// `ovsBridge`.
@@ -153,6 +156,7 @@ impl AgentConfig {
             gates,
             cni_socket: read.text("cniSocket").into(),
             kubeconfig: read.optional("clientConnection.kubeconfig").map(Into::into),
+            client_limit: read.client_limit(),
             kube_api_server_override: read.optional("kubeAPIServerOverride"),
             ovs_bridge: read.text("ovsBridge"),
             datapath_type: match read.text("ovsDatapathType").as_str() {

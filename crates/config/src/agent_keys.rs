@@ -8,7 +8,7 @@ use Built::{No, NoEffect, Only, Yes};
 const PORT: Kind = Kind::Int(1, 65535);
 const PORT_OR_ZERO: Kind = Kind::Int(0, 65535);
 const COUNT: Kind = Kind::Int(0, i64::MAX);
-const LIMITER: Built = NoEffect("the client does not limit itself");
+const LIMITER: Built = NoEffect("agents do not ask antrea-controller in this version");
 const JSON: Built = NoEffect("the client chooses the content type itself");
 const NEXT: &str = "until the next release";
 const VERSION: &str = "in this version";
@@ -21,8 +21,8 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("clientConnection.kubeconfig", Kind::OptionalPath, "\"\"", Yes, "Kubeconfig for the Kubernetes API; empty uses the Pod's service account."),
     Key::new("clientConnection.acceptContentTypes", Kind::Text, "\"\"", JSON, "Content types asked of the Kubernetes API."),
     Key::new("clientConnection.contentType", Kind::Text, "\"\"", JSON, "Content type sent to the Kubernetes API."),
-    Key::new("clientConnection.qps", Kind::Number, "0", LIMITER, "Requests per second to the Kubernetes API."),
-    Key::new("clientConnection.burst", COUNT, "0", LIMITER, "Requests at once to the Kubernetes API."),
+    Key::new("clientConnection.qps", Kind::Number, "0", Yes, "Requests per second to the Kubernetes API, watches aside; 0 takes 50."),
+    Key::new("clientConnection.burst", COUNT, "0", Yes, "Requests at once to the Kubernetes API before qps counts; 0 takes 100."),
     Key::new("antreaClientConnection.kubeconfig", Kind::OptionalPath, "\"\"", No, "Kubeconfig for antrea-controller; empty resolves Service antrea."),
     Key::new("antreaClientConnection.acceptContentTypes", Kind::Text, "\"\"", JSON, "Content types asked of antrea-controller."),
     Key::new("antreaClientConnection.contentType", Kind::Text, "\"\"", JSON, "Content type sent to antrea-controller."),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::client_limit::ClientLimit;
 use crate::error::{ConfigError, ConfigErrors};
 use crate::gates::{FeatureGates, Gate};
 use crate::key::Component;
@@ -32,6 +33,8 @@ pub struct ControllerConfig {
     pub gates: FeatureGates,
     /// `clientConnection.kubeconfig`; none uses the Pod's service account.
     pub kubeconfig: Option<PathBuf>,
+    /// `clientConnection.qps` and `clientConnection.burst`.
+    pub client_limit: ClientLimit,
     /// `kubeAPIServerOverride`.
     pub kube_api_server_override: Option<String>,
     /// `apiPort`.
@@ -68,6 +71,7 @@ impl ControllerConfig {
         Self {
             gates,
             kubeconfig: read.optional("clientConnection.kubeconfig").map(Into::into),
+            client_limit: read.client_limit(),
             kube_api_server_override: read.optional("kubeAPIServerOverride"),
             api_port: read.port("apiPort"),
             enable_prometheus_metrics: read.flag("enablePrometheusMetrics"),

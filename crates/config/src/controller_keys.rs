@@ -5,7 +5,6 @@ use crate::kind::Kind;
 
 use Built::{No, NoEffect, Yes};
 
-const LIMITER: Built = NoEffect("the client does not limit itself");
 const JSON: Built = NoEffect("the client chooses the content type itself");
 
 #[rustfmt::skip]
@@ -14,8 +13,8 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("clientConnection.kubeconfig", Kind::OptionalPath, "\"\"", Yes, "Kubeconfig for the Kubernetes API; empty uses the Pod's service account."),
     Key::new("clientConnection.acceptContentTypes", Kind::Text, "\"\"", JSON, "Content types asked of the Kubernetes API."),
     Key::new("clientConnection.contentType", Kind::Text, "\"\"", JSON, "Content type sent to the Kubernetes API."),
-    Key::new("clientConnection.qps", Kind::Number, "50", LIMITER, "Requests per second to the Kubernetes API."),
-    Key::new("clientConnection.burst", Kind::Int(0, i64::MAX), "100", LIMITER, "Requests at once to the Kubernetes API."),
+    Key::new("clientConnection.qps", Kind::Number, "50", Yes, "Requests per second to the Kubernetes API, watches aside; 0 takes 50."),
+    Key::new("clientConnection.burst", Kind::Int(0, i64::MAX), "100", Yes, "Requests at once to the Kubernetes API before qps counts; 0 takes 100."),
     Key::new("apiPort", Kind::Int(1, 65535), "10349", Yes, "Port of the controller's API."),
     Key::new("enablePrometheusMetrics", Kind::Bool, "true", Yes, "Serves /metrics on the API port."),
     Key::new("selfSignedCert", Kind::Bool, "true", No, "Signs the serving certificate itself; else Secret antrea-controller-tls has it."),

@@ -8,6 +8,7 @@
 
 mod agent;
 mod agent_keys;
+mod client_limit;
 mod controller;
 mod controller_keys;
 mod environment;
@@ -23,6 +24,7 @@ mod values;
 mod yaml;
 
 pub use agent::{AgentConfig, DatapathType, EncapMode, TunnelType};
+pub use client_limit::ClientLimit;
 pub use controller::{ControllerConfig, NodeIpamConfig};
 pub use environment::Environment;
 pub use error::{ConfigError, ConfigErrors};

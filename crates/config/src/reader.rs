@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use crate::client_limit::ClientLimit;
 use crate::kind::Value;
 use crate::values::Values;
 
@@ -28,6 +29,20 @@ impl Reader<'_> {
         match self.0.get(path) {
             Some(Value::Int(value)) => *value,
             _ => 0,
+        }
+    }
+
+    pub(crate) fn number(&self, path: &str) -> f64 {
+        match self.0.get(path) {
+            Some(Value::Number(value)) => *value,
+            _ => 0.0,
+        }
+    }
+
+    pub(crate) fn client_limit(&self) -> ClientLimit {
+        ClientLimit {
+            qps: self.number("clientConnection.qps"),
+            burst: u32::try_from(self.int("clientConnection.burst")).unwrap_or(u32::MAX),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use antrea_config::{ControllerConfig, Environment, Value};
+use antrea_config::{ControllerConfig, Environment};
 use antrea_runtime::{LogArgs, VERSION};
 use clap::Parser;
 use kube_io::ClientOptions;
@@ -57,12 +57,8 @@ impl Settings {
     pub(crate) fn client_options(&self) -> ClientOptions {
         let mut options = ClientOptions::new("antrea-controller", VERSION);
         options.server_override.clone_from(&self.config.kube_api_server_override);
-        if let Some(Value::Number(qps)) = self.config.values.get("clientConnection.qps") {
-            options.qps = *qps;
-        }
-        if let Some(Value::Int(burst)) = self.config.values.get("clientConnection.burst") {
-            options.burst = u32::try_from(*burst).unwrap_or(u32::MAX);
-        }
+        let limit = self.config.client_limit;
+        options.limit(limit.qps, limit.burst);
         options
     }
 

@@ -64,6 +64,16 @@ impl ClientOptions {
         let user_agent = format!("{program}/{version}");
         Self { user_agent, server_override: None, qps: 50.0, burst: 100 }
     }
+
+    /// Sets the limits; zero keeps the customary one.
+    pub fn limit(&mut self, qps: f64, burst: u32) {
+        if qps > 0.0 {
+            self.qps = qps;
+        }
+        if burst > 0 {
+            self.burst = burst;
+        }
+    }
 }
 
 impl Client {
@@ -158,6 +168,17 @@ fn server_url(text: &str) -> Result<Uri, ConnectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_the_customary_ones_where_none_are_given() {
+        for ((qps, burst), want) in
+            [((0.0, 0), (50.0, 100)), ((5.0, 0), (5.0, 100)), ((0.0, 7), (50.0, 7))]
+        {
+            let mut options = ClientOptions::new("test", "v0");
+            options.limit(qps, burst);
+            assert_eq!((options.qps, options.burst), want);
+        }
+    }
 
     #[test]
     fn server_overrides() {
