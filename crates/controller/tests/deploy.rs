@@ -1,7 +1,9 @@
 //! The shipped manifests: configuration that the programs accept, and rights that exist.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not inside #[test] functions")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use antrea_config::{AgentConfig, ControllerConfig};
 use serde_json::Value;
@@ -25,11 +27,97 @@ fn the_default_configuration_is_the_programs_default() {
     assert_eq!(controller, ControllerConfig::default());
     let cni: Value = serde_json::from_str(&text("antrea-cni.conflist")).unwrap();
     assert_eq!(cni["plugins"][0]["type"], "antrea");
+    // Older versions have no CHECK, and some plugins of the list do not speak a newer one.
+    assert_eq!(cni["cniVersion"], "1.0.0");
+    assert!(cni.get("cniVersions").is_none());
+}
+
+/// The script of the container that installs CNI, on folders below `root` instead of a Node's.
+fn install_script(root: &Path) -> String {
+    let pod = pod_spec("agent.yaml");
+    let script = pod["initContainers"][0]["command"][2].as_str().unwrap();
+    let root = root.display();
+    script
+        .replace("/tmp/", &format!("{root}/scratch/"))
+        .replace("/host/", &format!("{root}/host/"))
+        .replace("/usr/lib/cni", &format!("{root}/plugins"))
+        .replace("/etc/antrea/", &format!("{root}/etc-antrea/"))
+}
+
+#[test]
+fn a_list_offers_what_all_its_plugins_speak() {
+    for (portmap, want) in [("1.0.0", None), ("1.1.0", Some(["1.0.0", "1.1.0"]))] {
+        let root =
+            std::env::temp_dir().join(format!("antrea-deploy-{}-{portmap}", std::process::id()));
+        let _guard = Folder(root.clone());
+        for dir in
+            ["host/opt/cni/bin", "host/etc/cni/net.d", "plugins", "etc-antrea", "scratch", "bin"]
+        {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let plugin = |path: PathBuf, newest: &str| {
+            let answer = format!("{{\"supportedVersions\":[\"0.4.0\",\"{newest}\"]}}");
+            let text = format!("#!/bin/sh\n[ \"$CNI_COMMAND\" = VERSION ] && echo '{answer}'\n");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        plugin(root.join("bin/antrea-cni"), "1.1.0");
+        plugin(root.join("plugins/loopback"), "1.0.0");
+        plugin(root.join("plugins/portmap"), portmap);
+        plugin(root.join("plugins/bandwidth"), "1.1.0");
+        let conflist = objects("config.yaml").remove(0)["data"]["antrea-cni.conflist"].clone();
+        std::fs::write(root.join("etc-antrea/antrea-cni.conflist"), conflist.as_str().unwrap())
+            .unwrap();
+        let output = Command::new("/bin/sh")
+            .args(["-euc", &install_script(&root)])
+            .env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let installed = std::fs::read(root.join("host/etc/cni/net.d/10-antrea.conflist")).unwrap();
+        let installed: Value = serde_json::from_slice(&installed).unwrap();
+        assert_eq!(installed["cniVersion"], "1.0.0");
+        assert_eq!(installed.get("cniVersions"), want.map(|all| serde_json::json!(all)).as_ref());
+        assert_eq!(installed["plugins"].as_array().unwrap().len(), 3);
+    }
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_cleanup_sees_the_node_as_the_agent_did() {
+    let (agent, cleanup) = (pod_spec("agent.yaml"), pod_spec("cleanup.yaml"));
+    let (runs, removes) = (&agent["containers"][0], &cleanup["initContainers"][0]);
+    let config = AgentConfig::default();
+    for path in [
+        config.cni_socket.clone(),
+        config.ovs_run_dir.join("db.sock"),
+        "/var/lib/antrea/nodes.json".into(),
+        "/var/run/antrea/apiserver".into(),
+        "/var/lib/cni/networks/antrea".into(),
+        "/etc/cni/net.d/10-antrea.conflist".into(),
+        "/run/xtables.lock".into(),
+    ] {
+        let of_agent = behind(&agent, runs, &path).1;
+        assert_eq!(behind(&cleanup, removes, &path).1, of_agent, "{}", path.display());
+    }
+    let program = Path::new("/host/opt/cni/bin/antrea");
+    let on_node = behind(&cleanup, &cleanup["initContainers"][1], program).1;
+    assert_eq!(on_node.as_deref(), Some(Path::new("/opt/cni/bin/antrea")));
 }
 
 #[test]
 fn every_manifest_is_a_list_of_objects_in_kube_system() {
-    for file in ["rbac.yaml", "config.yaml", "agent.yaml", "controller.yaml", "ovs.yaml"] {
+    for file in
+        ["rbac.yaml", "config.yaml", "agent.yaml", "cleanup.yaml", "controller.yaml", "ovs.yaml"]
+    {
         for object in objects(file) {
             let kind = object["kind"].as_str().unwrap();
             assert!(object["metadata"]["name"].is_string(), "{file} {kind}");
@@ -69,7 +157,7 @@ fn nothing_is_allowed_by_a_wildcard() {
 
 #[test]
 fn volumes_and_mounts_agree() {
-    for file in ["agent.yaml", "controller.yaml", "ovs.yaml"] {
+    for file in ["agent.yaml", "cleanup.yaml", "controller.yaml", "ovs.yaml"] {
         for object in objects(file).iter().filter(|one| one["spec"]["template"].is_object()) {
             let spec = &object["spec"]["template"]["spec"];
             let names = |list: &Value| -> Vec<String> {
