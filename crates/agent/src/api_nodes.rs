@@ -71,9 +71,17 @@ pub(crate) async fn follow(
     stop: CancellationToken,
 ) {
     let cache = state_dir.join("nodes.json");
-    if let Ok(nodes) = load(&cache) {
-        tracing::info!(n_nodes = nodes.len(), "nodes as last known, until the API server answers");
-        nodes_tx.send_replace(Some(Arc::new(nodes)));
+    match load(&cache) {
+        Ok(nodes) => {
+            let n_nodes = nodes.len();
+            tracing::info!(n_nodes, "nodes as last known, until the API server answers");
+            nodes_tx.send_replace(Some(Arc::new(nodes)));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(
+            %error, path = %cache.display(),
+            "the last known list of nodes is damaged: this node waits for the API server"
+        ),
     }
     let mut events = nodes::watch(&client);
     let mut collector = Collector::default();
@@ -168,6 +176,7 @@ mod tests {
         save(&path, &nodes).unwrap();
         assert_eq!(load(&path).unwrap(), nodes);
         std::fs::write(&path, b"{").unwrap();
-        assert!(load(&path).is_err());
+        assert_eq!(load(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(load(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

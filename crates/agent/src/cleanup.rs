@@ -3,8 +3,9 @@
 //! Finds it from the things themselves: ports and bridges in the database, links by their mark,
 //! routes by their protocol, tables of ours in nftables. Goes on past failures and lists them.
 
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -21,6 +22,10 @@ use crate::options::Options;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Where host-local keeps the leases of our network.
 const LEASES: &str = "/var/lib/cni/networks/antrea";
+/// Where the agent's container has that folder, below the run folder of the node.
+const LEASES_OF_CONTAINER: &str = "cni/networks/antrea";
+/// Where Open vSwitch's container has its sockets, below the run folder of the node.
+const OVS_OF_CONTAINER: &str = "openvswitch";
 /// The CNI configuration that kubelet reads.
 const CONFLIST: &str = "/etc/cni/net.d/10-antrea.conflist";
 
@@ -48,10 +53,11 @@ pub async fn run(options: &Options) -> Result<()> {
     }
     let mut failures = Failures::default();
     let rtnl = Rtnl::open()?;
-    let db = options.config.ovs_run_dir.join("db.sock");
-    let session = OvsdbSession::connect(OvsdbConfig::new(db));
+    let db = database(&options.config.ovs_run_dir, &options.run_dir);
+    let session = OvsdbSession::connect(OvsdbConfig::new(db.clone()));
     let connected = session.wait_connected(PATIENCE).await.map_err(|e| chain(&e));
-    let reachable = failures.note("Open vSwitch", connected).is_some();
+    let reachable =
+        failures.note(&format!("Open vSwitch at {}", db.display()), connected).is_some();
     let pods = pod_links(options, &session, &rtnl, &mut failures);
     if reachable {
         remove_bridges(options, &session, &rtnl, &mut failures).await;
@@ -71,10 +77,16 @@ pub async fn run(options: &Options) -> Result<()> {
         failures.note("iptables FORWARD", outcome.map_err(|e| chain(&e)));
     }
     let token_dir = options.run_dir.join("apiserver");
-    let paths =
-        [Path::new(LEASES), &options.state_dir, Path::new(CONFLIST), socket, token_dir.as_path()];
-    for path in paths {
-        failures.note("files", remove_path(path));
+    let leases_of_container = options.run_dir.join(LEASES_OF_CONTAINER);
+    for path in [
+        Path::new(LEASES),
+        &leases_of_container,
+        &options.state_dir,
+        Path::new(CONFLIST),
+        socket,
+        &token_dir,
+    ] {
+        failures.note(&path.display().to_string(), remove_path(path));
     }
     if failures.0.is_empty() {
         tracing::info!(
@@ -141,13 +153,87 @@ fn remove_routes(rtnl: &Rtnl, failures: &mut Failures) {
     }
 }
 
-fn remove_path(path: &Path) -> std::io::Result<()> {
-    let outcome = match path.is_dir() {
-        true => std::fs::remove_dir_all(path),
-        false => std::fs::remove_file(path),
-    };
-    match outcome {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+/// Where the database's socket is: in the configured folder, else where the node has it when Open
+/// vSwitch runs in a Pod and this program does not.
+fn database(ovs_run_dir: &Path, run_dir: &Path) -> PathBuf {
+    let of_container = run_dir.join(OVS_OF_CONTAINER).join("db.sock");
+    let configured = ovs_run_dir.join("db.sock");
+    if !configured.exists() && of_container.exists() { of_container } else { configured }
+}
+
+/// Removes a file, or a folder with all that is in it. A folder that something is mounted on is
+/// emptied and stays.
+fn remove_path(path: &Path) -> io::Result<()> {
+    let gone = |outcome: io::Result<()>| match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome,
+    };
+    let is_dir = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    if !is_dir {
+        return gone(std::fs::remove_file(path));
+    }
+    for entry in std::fs::read_dir(path)? {
+        remove_path(&entry?.path())?;
+    }
+    match std::fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+        outcome => gone(outcome),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::netns::sh;
+
+    use super::*;
+
+    #[test]
+    fn the_database_is_found_from_the_node_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let (configured, run_dir) = (dir.path().join("openvswitch"), dir.path().join("antrea"));
+        assert_eq!(database(&configured, &run_dir), configured.join("db.sock"));
+        std::fs::create_dir_all(run_dir.join("openvswitch")).unwrap();
+        std::fs::write(run_dir.join("openvswitch/db.sock"), "").unwrap();
+        assert_eq!(database(&configured, &run_dir), run_dir.join("openvswitch/db.sock"));
+        std::fs::create_dir(&configured).unwrap();
+        std::fs::write(configured.join("db.sock"), "").unwrap();
+        assert_eq!(database(&configured, &run_dir), configured.join("db.sock"));
+    }
+
+    /// A folder that is a mount point, as the volume of a Pod is.
+    struct Mount(PathBuf);
+
+    impl Mount {
+        fn over(path: &Path) -> Self {
+            sh(&format!("mount --bind {0} {0}", path.display()));
+            Self(path.to_owned())
+        }
+    }
+
+    impl Drop for Mount {
+        fn drop(&mut self) {
+            sh(&format!("umount {}", self.0.display()));
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root: make test"]
+    fn a_mounted_folder_is_emptied_and_everything_else_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        std::fs::create_dir_all(state.join("interfaces")).unwrap();
+        std::fs::write(state.join("interfaces/one.json"), "{}").unwrap();
+        {
+            let _mount = Mount::over(&state);
+            remove_path(&state).unwrap();
+            assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0);
+        }
+        remove_path(&state).unwrap();
+        assert!(!state.exists());
+        remove_path(&state).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        remove_path(&link).unwrap();
+        assert!(dir.path().exists() && !link.exists());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A request is validated (`request`), waits for earlier ones about the same attachment, and is
 //! carried out as a `plan` over the `traits`: addresses, links, ports, flows, conntrack. What is
-//! connected is known from OVSDB (`store`), never from a file. A request that has begun is carried
+//! connected is known from OVSDB (`store`), and from files only where OVSDB lost it (`journal`). A request that has begun is carried
 //! to its end even when its caller has gone away.
 //!
 //! Not here: the plugin that kubelet runs (`antrea-cni`), what the flows are (`pipeline`).
@@ -14,6 +14,7 @@ mod detach;
 mod drive;
 mod failure;
 pub mod fake;
+mod journal;
 mod lock;
 mod model;
 mod network;

@@ -1,6 +1,8 @@
 //! Follows the database once the agent is up: ends waits, and notices what was taken away.
 
 use anyhow::{Result, bail};
+use futures::FutureExt;
+use futures::future::{BoxFuture, OptionFuture};
 use openflow::OfPort;
 use switch::bridge::{BarrierError, Bridge};
 use switch::ovsdb_session::OvsdbSession;
@@ -79,6 +81,10 @@ impl Database {
         let name = &self.name;
         let ports: Vec<_> = self.ports.iter().map(|(name, port)| (name.as_str(), *port)).collect();
         let mut rows_rx = self.ovsdb.subscribe();
+        // The switch may be away for long: what happens to the database meanwhile is seen all the
+        // same.
+        let mut is_ending = false;
+        let mut ending: OptionFuture<BoxFuture<'_, ()>> = None.into();
         loop {
             let rows = rows_rx.borrow_and_update().clone();
             if let Some((_, root)) = rows.root() {
@@ -88,12 +94,14 @@ impl Database {
                 if let Some(moved) = gateway::moved_port(&rows, name, &ports) {
                     bail!("{moved}: the agent starts again to make it anew");
                 }
-                if root.other_config.contains_key(RESTORE_WAIT) {
-                    self.end_wait().await;
+                if root.other_config.contains_key(RESTORE_WAIT) && !is_ending {
+                    ending = Some(self.end_wait().boxed()).into();
+                    is_ending = true;
                 }
             }
-            if rows_rx.changed().await.is_err() {
-                return Ok(());
+            tokio::select! {
+                changed = rows_rx.changed() => if changed.is_err() { return Ok(()) },
+                Some(()) = &mut ending, if is_ending => is_ending = false,
             }
         }
     }

@@ -15,6 +15,7 @@ use ovsdb::Snapshot;
 use pipeline::LAYOUT_VERSION;
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
 
+use crate::cni::mac_for;
 use crate::datapath::Datapath;
 use crate::peers::first_host;
 
@@ -125,7 +126,7 @@ pub async fn ensure_gateway(
     let known = ovsdb.rows().interface(&name).and_then(|(_, row)| row.mac.clone());
     let mac = match known.and_then(|text| text.parse::<openflow::MacAddr>().ok()) {
         Some(mac) => mac,
-        None => openflow::MacAddr(MacAddr::random().context("choose a MAC for the gateway")?.0),
+        None => fresh_mac(pod_cidrs),
     };
     let mut spec = PortSpec::new(&config.ovs_bridge, &name)
         .interface_type("internal")
@@ -141,6 +142,13 @@ pub async fn ensure_gateway(
     let wanted = link.clone();
     let index = rtnl.call(move |rtnl| configure(rtnl, &wanted, PORT_DEADLINE)).await??;
     Ok(Gateway { index, link, ofport })
+}
+
+/// The MAC of a gateway that has none: made from its addresses, so that Pods which outlive a lost
+/// database find the gateway where it was.
+fn fresh_mac(pod_cidrs: &[IpNet]) -> openflow::MacAddr {
+    let ips: Vec<IpAddr> = pod_cidrs.iter().map(first_host).collect();
+    mac_for(&ips)
 }
 
 /// Brings the gateway to what it should be, once it is there; changes only what is not right.
@@ -248,6 +256,17 @@ mod tests {
         }
         assert_eq!(moved(&rows(Some(7))).unwrap(), "port gw has number 7 and not 2");
         assert_eq!(moved(&Snapshot::default()).unwrap(), "port gw was deleted");
+    }
+
+    #[test]
+    fn a_gateway_made_anew_has_the_mac_it_had() {
+        let mac = |cidrs: &[&str]| {
+            let cidrs: Vec<IpNet> = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+            fresh_mac(&cidrs).to_string()
+        };
+        assert_eq!(mac(&["10.77.1.0/24", "fd00:77:1::/64"]), "5e:41:0a:4d:01:01");
+        assert_eq!(mac(&["fd00:77:1::/64"]), mac(&["fd00:77:1::/64"]));
+        assert_ne!(mac(&["fd00:77:1::/64"]), mac(&["fd00:77:2::/64"]));
     }
 
     #[test]

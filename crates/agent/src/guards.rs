@@ -32,11 +32,11 @@ pub struct Guards {
 
 impl Guards {
     /// Runs until cancelled.
-    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let drops = DropChains::open().context("open netfilter")?;
         let mut changes = Watch::open_in(self.rtnl.netns()).context("follow nftables")?;
         loop {
-            let interfaces = self.interfaces.borrow().clone();
+            let interfaces = self.interfaces.borrow_and_update().clone();
             let pods = interfaces.iter().map(|record| record.host_name.to_string());
             let devices: Vec<String> = [self.uplink.clone()].into_iter().chain(pods).collect();
             let drops = drops.clone();
@@ -49,6 +49,8 @@ impl Guards {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 changed = changes.changed() => changed.context("follow nftables")?,
+                // A chain that went before its Pod was known was nobody's when it went.
+                changed = self.interfaces.changed() => if changed.is_err() { return Ok(()) },
                 () = tokio::time::sleep(PATROL) => {}
             }
         }

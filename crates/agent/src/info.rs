@@ -17,6 +17,7 @@ use kube_io::{Client, agent_info};
 use switch::bridge::BridgeState;
 use switch::ovsdb_session::OvsdbSession;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::cni::PodRecord;
@@ -25,6 +26,8 @@ use crate::options::Options;
 
 /// How often the report is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(60);
+/// A call that takes longer is given up.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// Changes within this time go in one report.
 const GATHER: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,7 @@ struct Health {
     ovsdb_up: bool,
     openflow_up: bool,
     controller_up: bool,
+    problems: Option<String>,
     flow_table: BTreeMap<String, i32>,
 }
 
@@ -70,6 +74,8 @@ pub struct InfoLoop {
     pub bridge: watch::Receiver<Arc<BridgeState>>,
     /// Whether the API server is heard.
     pub api_up: Arc<AtomicBool>,
+    /// What the node lacks.
+    pub problems: watch::Receiver<BTreeMap<&'static str, String>>,
     /// PEM of the agent API's certificate.
     pub certificate: String,
 }
@@ -83,16 +89,27 @@ impl InfoLoop {
             self.interfaces.mark_unchanged();
             ovsdb_connected.mark_unchanged();
             let reachable = self.bridge.borrow().is_reachable();
+            self.problems.mark_unchanged();
             let info = self.report(Timestamp::now());
-            match agent_info::upsert(&self.client, &info).await {
-                Ok(()) => self.api_up.store(true, Ordering::Relaxed),
-                Err(error) => tracing::warn!("report AntreaAgentInfo: {}", error.chain()),
+            tokio::select! {
+                // A server that does not answer holds nobody up.
+                () = stop.cancelled() => return,
+                reported = timeout(CALL_DEADLINE, agent_info::upsert(&self.client, &info)) => {
+                    match reported {
+                        Ok(Ok(())) => self.api_up.store(true, Ordering::Relaxed),
+                        Ok(Err(error)) => {
+                            tracing::warn!("report AntreaAgentInfo: {}", error.chain());
+                        }
+                        Err(_) => tracing::warn!("report AntreaAgentInfo: no answer in time"),
+                    }
+                }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(HEARTBEAT) => continue,
                 _ = self.interfaces.changed() => {}
                 _ = ovsdb_connected.changed() => {}
+                Ok(()) = self.problems.changed() => {}
                 _ = self.bridge.wait_for(|state| state.is_reachable() != reachable) => {}
             }
             tokio::select! {
@@ -110,6 +127,7 @@ impl InfoLoop {
             ovsdb_up: *self.ovsdb.connected().borrow(),
             openflow_up: bridge.is_reachable(),
             controller_up: self.api_up.load(Ordering::Relaxed),
+            problems: crate::health::summary(&self.problems.borrow()),
             flow_table: tables(&bridge)
                 .map(|(table, count)| {
                     (pipeline::fields::table_name(table), i32::try_from(count).unwrap_or(i32::MAX))
@@ -153,7 +171,12 @@ fn build(
     info.network_policy_controller_info = Some(NetworkPolicyControllerInfo::default());
     info.local_pod_num = i32::try_from(health.n_pods).unwrap_or(i32::MAX);
     info.agent_conditions = vec![
-        condition(AgentHealthy, true, "", ""),
+        condition(
+            AgentHealthy,
+            health.problems.is_none(),
+            "NodeNotReady",
+            health.problems.as_deref().unwrap_or_default(),
+        ),
         condition(
             ControllerConnectionUp,
             health.controller_up,
@@ -233,6 +256,7 @@ mod tests {
             ovsdb_up: true,
             openflow_up: false,
             controller_up: true,
+            problems: Some("firewall: no nft".into()),
             flow_table: BTreeMap::from([("Output".to_owned(), 2)]),
         };
         let info = build(&mk_options(), &facts, &health, "PEM", Timestamp::UNIX_EPOCH);
@@ -244,12 +268,13 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "AgentHealthy=True",
+                "AgentHealthy=False",
                 "ControllerConnectionUp=True",
                 "OvsdbConnectionUp=True",
                 "OpenflowConnectionUp=False",
             ]
         );
+        assert_eq!(info.agent_conditions[0].message.as_deref(), Some("firewall: no nft"));
         assert_eq!(info.agent_conditions[3].reason.as_deref(), Some("NoConnection"));
         let network = info.network_info.unwrap();
         assert_eq!(network.transport_interface_ips, ["172.30.0.1", "fd00::1"]);

@@ -12,6 +12,7 @@ pub mod datapath;
 pub mod forwarding;
 pub mod gateway;
 pub mod guards;
+pub mod health;
 pub mod info;
 pub mod metrics;
 pub mod mtu;

@@ -1,6 +1,7 @@
 //! Metrics of the agent, under the names that dashboards know.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use openflow::TableId;
 use prometheus::core::{Collector, Desc};
@@ -24,6 +25,16 @@ impl Registry {
         let collector = Pods { interfaces, pods };
         registry.register(Box::new(collector)).expect("the registry is empty");
         Self { registry }
+    }
+
+    /// Adds how many CNI requests have a step that outlived its deadline and still runs.
+    pub fn follow_overdue(&self, n_overdue: Arc<AtomicUsize>) {
+        let gauge = gauge(
+            "antrea_agent_cni_overdue_request_count",
+            "CNI requests with a step that did not end in time and still runs.",
+        );
+        let collector = Overdue { n_overdue, gauge };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
     }
 
     /// Adds the metrics of the bridge.
@@ -70,6 +81,22 @@ impl Collector for Pods {
     }
 }
 
+struct Overdue {
+    n_overdue: Arc<AtomicUsize>,
+    gauge: IntGauge,
+}
+
+impl Collector for Overdue {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauge.set(signed(self.n_overdue.load(Ordering::Relaxed)));
+        self.gauge.collect()
+    }
+}
+
 struct Flows {
     state: watch::Receiver<Arc<BridgeState>>,
     per_table: IntGaugeVec,
@@ -110,8 +137,17 @@ mod tests {
         let (_state_tx, state) = watch::channel(Arc::default());
         let registry = Registry::new(interfaces);
         registry.follow(state);
+        registry.follow_overdue(Arc::new(AtomicUsize::new(3)));
         let families = registry.prometheus().gather();
         let names: Vec<_> = families.iter().map(|family| family.name().to_owned()).collect();
-        assert_eq!(names, ["antrea_agent_local_pod_count", "antrea_agent_ovs_total_flow_count"]);
+        assert_eq!(
+            names,
+            [
+                "antrea_agent_cni_overdue_request_count",
+                "antrea_agent_local_pod_count",
+                "antrea_agent_ovs_total_flow_count"
+            ]
+        );
+        assert_eq!(families[0].get_metric()[0].get_gauge().get_value(), 3.0);
     }
 }

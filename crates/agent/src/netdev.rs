@@ -81,8 +81,8 @@ pub fn facts(rtnl: &Rtnl) -> Result<Uplink> {
 
 /// Undoes [`prepare`]: the NIC gets addresses and routes back, and the bridge goes.
 pub async fn undo(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<()> {
-    if let Some(nic) = link::find_by_name(rtnl, uplink)? {
-        DropChains::open()?.delete(uplink)?;
+    let nic = link::find_by_name(rtnl, uplink)?;
+    if let Some(nic) = &nic {
         if let Err(error) = Sysctl::conf(Family::Ipv6, uplink, "disable_ipv6").set("0") {
             tracing::debug!(%error, "IPv6 of the uplink stays off");
         }
@@ -90,10 +90,15 @@ pub async fn undo(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<()>
             uplink::move_to(rtnl, bridge.index, nic.index)
                 .context("move the node's addresses back")?;
         }
+    }
+    let removed = ovsdb.del_bridge(BRIDGE).await.context("remove br-phy");
+    // The kernel gets its copy back when the bridge takes no frames any more: never both. Where the
+    // bridge cannot be removed the node has to be reached all the same.
+    if nic.is_some() {
+        DropChains::open()?.delete(uplink)?;
         offload::enable_tx_checksum(uplink)?;
     }
-    ovsdb.del_bridge(BRIDGE).await.context("remove br-phy")?;
-    Ok(())
+    removed
 }
 
 /// Makes the bridge that is never up, if it is not there.

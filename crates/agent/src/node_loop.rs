@@ -3,6 +3,7 @@
 //! Takes the whole list each time and is run again every minute, when the switch was away, and when
 //! the kernel says that a link of ours changed: whatever somebody changed is put back.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::forwarding;
 use crate::gateway::openflow_to_host;
+use crate::health::NodeHealth;
 use crate::netdev;
-use crate::nodes::NodeList;
+use crate::nodes::{ClusterNode, NodeList};
 use crate::peers::{Op, Peer, Peers};
 use crate::upkeep::Upkeep;
 
@@ -51,6 +53,10 @@ pub struct NodeLoop {
     pub tunnel_port: Option<u16>,
     /// How Pods reach the outside.
     pub masquerade: Masquerade,
+    /// This node's own addresses, as the list of nodes had them at the start.
+    pub own_addresses: Vec<IpAddr>,
+    /// Where outcomes are noted.
+    pub health: NodeHealth,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
     pub tunnel_neighbours: Option<PathBuf>,
 }
@@ -59,19 +65,15 @@ impl NodeLoop {
     /// Takes one list: flows first, so that no route leads where nothing forwards.
     ///
     /// # Errors
-    /// When this node's own Pod CIDRs are others now: everything on the node hangs on them, so the
-    /// agent has to start again.
+    /// When this node's own Pod CIDRs or addresses are others now: everything on the node hangs on
+    /// them, so the agent has to start again.
     pub async fn take(&mut self, nodes: &NodeList) -> Result<()> {
         let Some(nodes) = nodes else { return Ok(()) };
-        if let Some(own) = nodes.iter().find(|node| node.name == self.peers.own_name())
-            && !own.pod_cidrs.is_empty()
-            && own.pod_cidrs != self.node.pod_cidrs
+        let own = nodes.iter().find(|node| node.name == self.peers.own_name());
+        if let Some(changed) =
+            own.and_then(|own| own_change(&self.node.pod_cidrs, &self.own_addresses, own))
         {
-            bail!(
-                "the Pod CIDRs of this node changed from {:?} to {:?}: the agent starts again",
-                self.node.pod_cidrs,
-                own.pod_cidrs
-            );
+            bail!("{changed}: the agent starts again");
         }
         for op in self.peers.step(nodes) {
             match op {
@@ -96,9 +98,7 @@ impl NodeLoop {
         self.mend().await;
         self.upkeep.forward().await;
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
-        if let Err(error) = self.sync_firewall(&peers).await {
-            tracing::error!("firewall: {error:#}");
-        }
+        self.health.note("firewall", self.sync_firewall(&peers).await);
         if let Some(run_dir) = &self.tunnel_neighbours
             && let Err(error) = self.teach_tunnel_neighbours(run_dir, &peers).await
         {
@@ -108,13 +108,9 @@ impl NodeLoop {
 
     /// Puts the node's links right, and the routes that hang on them.
     async fn mend(&mut self) {
-        if let Err(error) = self.upkeep.mend().await {
-            tracing::error!("links of the node: {error:#}");
-        }
+        self.health.note("links of the node", self.upkeep.mend().await);
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
-        if let Err(error) = self.sync_kernel(&peers).await {
-            tracing::error!("routes to other nodes: {error:#}");
-        }
+        self.health.note("routes to other nodes", self.sync_kernel(&peers).await);
     }
 
     /// Runs until cancelled.
@@ -215,6 +211,25 @@ impl NodeLoop {
     }
 }
 
+/// Says what of this node's own entry is not what it was. One that is empty for a while says
+/// nothing, and the order of addresses neither. Pure.
+fn own_change(pod_cidrs: &[IpNet], addresses: &[IpAddr], now: &ClusterNode) -> Option<String> {
+    if !now.pod_cidrs.is_empty() && now.pod_cidrs != pod_cidrs {
+        return Some(format!(
+            "the Pod CIDRs of this node changed from {pod_cidrs:?} to {:?}",
+            now.pod_cidrs
+        ));
+    }
+    let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
+    if !now.addresses.is_empty() && set(&now.addresses) != set(addresses) {
+        return Some(format!(
+            "the addresses of this node changed from {addresses:?} to {:?}",
+            now.addresses
+        ));
+    }
+    None
+}
+
 /// Waits until there is a connection to the switch that is not the one known, and notes it.
 async fn reconnected(state: &mut watch::Receiver<Arc<BridgeState>>, known: &mut u64) {
     let new = |state: &Arc<BridgeState>| state.connected && state.n_connections != *known;
@@ -241,6 +256,34 @@ fn as_node(peer: &Peer) -> PeerNode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_of_the_nodes_own_entry() {
+        let cidrs: Vec<IpNet> = vec!["10.1.0.0/24".parse().unwrap()];
+        let ips = |texts: &[&str]| -> Vec<IpAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let addresses = ips(&["172.30.0.1", "fd00::1"]);
+        for (name, cidr, now, want) in [
+            ("the same", "10.1.0.0/24", &["172.30.0.1", "fd00::1"][..], None),
+            ("another order", "10.1.0.0/24", &["fd00::1", "172.30.0.1"], None),
+            ("empty for a while", "", &[], None),
+            ("another prefix", "10.2.0.0/24", &["172.30.0.1", "fd00::1"], Some("Pod CIDRs")),
+            ("another address", "10.1.0.0/24", &["172.30.0.9", "fd00::1"], Some("addresses")),
+            ("one less", "10.1.0.0/24", &["172.30.0.1"], Some("addresses")),
+        ] {
+            let own = ClusterNode {
+                name: "own".into(),
+                pod_cidrs: cidr.parse().into_iter().collect(),
+                addresses: ips(now),
+            };
+            let change = own_change(&cidrs, &addresses, &own);
+            assert_eq!(change.is_some(), want.is_some(), "{name}: {change:?}");
+            if let (Some(change), Some(want)) = (change, want) {
+                assert!(change.starts_with(&format!("the {want} of this node")), "{change}");
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_switch_that_came_back_while_nobody_looked_is_noticed() {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics};
 use anyhow::{Context, Result, bail};
@@ -29,6 +29,7 @@ use crate::database::Database;
 use crate::datapath::{self, Datapath, Facts};
 use crate::gateway::{self, Gateway, LayoutFound, TUNNEL};
 use crate::guards::Guards;
+use crate::health::NodeHealth;
 use crate::info::{InfoLoop, NetworkFacts};
 use crate::mtu::{self, Encryption};
 use crate::node_loop::{self, NodeLoop};
@@ -36,10 +37,12 @@ use crate::nodes::{self, ClusterNode, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::peers::Peers;
 use crate::upkeep::{KeptUplink, Upkeep};
-use crate::{api_nodes, metrics, netdev};
+use crate::{api_nodes, health, metrics, netdev};
 
 /// Owner of the flows that belong to no feature.
 const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
+/// How long tasks may take to end; more than the CNI server gives its requests.
+const FINISH_PATIENCE: Duration = Duration::from_secs(25);
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
 /// Features have this long to say what they want before the rest is removed.
 const SYNC_DEADLINE: Duration = Duration::from_secs(300);
@@ -50,10 +53,14 @@ struct NodeNetwork {
     /// The link in `br-phy`, on the userspace datapath.
     marked_uplink: Option<String>,
     uplink: Uplink,
+    /// When that was read.
+    uplink_seen: Instant,
     transport: IpAddr,
     pod_mtu: u32,
     gateway: Gateway,
     node: NodeConfig,
+    /// Addresses of this node in the list of nodes.
+    own_addresses: Vec<IpAddr>,
     layout: LayoutFound,
 }
 
@@ -85,13 +92,20 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     tasks.spawn(async move { server.run(cni_stop).await.context("CNI server") });
 
     let checks = Checks::new();
-    add_checks(&checks, &ovsdb, restored.clone());
+    let node_health = NodeHealth::new();
+    add_checks(&checks, &ovsdb, restored.clone(), &node_health);
     let registry = metrics::Registry::new(interfaces.clone());
+    registry.follow_overdue(numbers.overdue());
     let health = serve_health(&options, &checks, &registry, &stop).await?;
 
     let bring_up = bring_up(&options, &ovsdb, &nodes_rx, &ready_tx);
     let network = tokio::select! {
         () = stop.cancelled() => return finish(tasks).await,
+        // Nothing ends by itself: without the CNI socket, for one, there is nothing to come up for.
+        failure = first_failure(&mut tasks) => {
+            stop.cancel();
+            return finish(tasks).await.and(Err(failure));
+        }
         network = bring_up => network?,
     };
 
@@ -101,7 +115,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
     bridge.synced(FRAMEWORK);
     bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));
-    let mut node_loop = mk_node_loop(&options, &network, &bridge)?;
+    let mut node_loop = mk_node_loop(&options, &network, &bridge, &node_health)?;
     let first_list = nodes_rx.borrow().clone();
     node_loop.take(&first_list).await?;
 
@@ -139,6 +153,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
             ovsdb: ovsdb.clone(),
             bridge: bridge.state(),
             api_up,
+            problems: node_health.subscribe(),
             certificate: health.certificate_pem().to_owned(),
         };
         tasks.spawn(quietly(reporter.run(stop.clone())));
@@ -148,15 +163,21 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let failure = tokio::select! {
         biased;
         () = stop.cancelled() => None,
-        Some(ended) = tasks.join_next() => Some(match ended {
-            Ok(Ok(())) => anyhow::anyhow!("a task of the agent ended by itself"),
-            Ok(Err(error)) => error,
-            Err(panic) => anyhow::Error::new(panic).context("a task of the agent panicked"),
-        }),
+        failure = first_failure(&mut tasks) => Some(failure),
     };
     stop.cancel();
     let finished = finish(tasks).await;
     failure.map_or(finished, Err)
+}
+
+/// Waits until a task ends, which none does before the agent stops.
+async fn first_failure(tasks: &mut JoinSet<Result<()>>) -> anyhow::Error {
+    match tasks.join_next().await {
+        None => std::future::pending().await,
+        Some(Ok(Ok(()))) => anyhow::anyhow!("a task of the agent ended by itself"),
+        Some(Ok(Err(error))) => error,
+        Some(Err(panic)) => anyhow::Error::new(panic).context("a task of the agent panicked"),
+    }
 }
 
 async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
@@ -171,11 +192,21 @@ async fn quietly(work: impl Future<Output = ()>) -> Result<()> {
     Ok(())
 }
 
-/// Lets what runs come to its end; flows, ports and routes stay as they are.
+/// Lets what runs come to its end, but not for ever; flows, ports and routes stay as they are.
 async fn finish(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     tracing::info!("antrea-agent stops; the bridge goes on forwarding");
     let mut first_error = None;
-    while let Some(ended) = tasks.join_next().await {
+    let deadline = tokio::time::Instant::now() + FINISH_PATIENCE;
+    loop {
+        let ended = match tokio::time::timeout_at(deadline, tasks.join_next()).await {
+            Ok(Some(ended)) => ended,
+            Ok(None) => break,
+            Err(_) => {
+                tracing::error!(n_tasks = tasks.len(), "tasks did not end in time: given up");
+                tasks.abort_all();
+                break;
+            }
+        };
         if let Err(error) = ended.context("a task of the agent panicked").flatten() {
             tracing::error!("{error:#}");
             first_error.get_or_insert(error);
@@ -190,6 +221,8 @@ async fn connect_api(options: &Options) -> Result<Option<Client>> {
     }
     let mut client_options = kube_io::ClientOptions::new("antrea-agent", antrea_runtime::VERSION);
     client_options.server_override = options.config.kube_api_server_override.clone();
+    let limit = options.config.client_limit;
+    client_options.limit(limit.qps, limit.burst);
     let client = Client::new(options.config.kubeconfig.as_deref(), &client_options)
         .await
         .context("connect to the Kubernetes API (or list the nodes with --cluster-file)")?;
@@ -218,7 +251,9 @@ fn follow_nodes(
 }
 
 fn cni_config(options: &Options) -> cni::ServerConfig {
-    cni::ServerConfig::new(options.config.cni_socket.clone())
+    let mut config = cni::ServerConfig::new(options.config.cni_socket.clone());
+    config.journal_dir = Some(options.state_dir.join("interfaces"));
+    config
 }
 
 async fn serve_health(
@@ -278,6 +313,7 @@ async fn bring_up(
         }
         _ => find_transport(options, &rtnl, &own)?,
     };
+    let uplink_seen = Instant::now();
     let (ipv4, ipv6) = uplink.primary();
     let Some(transport) = own
         .addresses
@@ -322,7 +358,18 @@ async fn bring_up(
         node_ips,
     };
     let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
-    Ok(NodeNetwork { datapath, marked_uplink, uplink, transport, pod_mtu, gateway, node, layout })
+    Ok(NodeNetwork {
+        datapath,
+        marked_uplink,
+        uplink,
+        uplink_seen,
+        transport,
+        pod_mtu,
+        gateway,
+        node,
+        own_addresses: own.addresses,
+        layout,
+    })
 }
 
 fn check_version(ovsdb: &OvsdbSession) -> Result<()> {
@@ -402,7 +449,12 @@ async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     Bridge::start(config)
 }
 
-fn mk_node_loop(options: &Options, network: &NodeNetwork, bridge: &Bridge) -> Result<NodeLoop> {
+fn mk_node_loop(
+    options: &Options,
+    network: &NodeNetwork,
+    bridge: &Bridge,
+    health: &NodeHealth,
+) -> Result<NodeLoop> {
     let masquerade = if options.config.no_snat { Masquerade::Off } else { Masquerade::On };
     Ok(NodeLoop {
         peers: Peers::new(&options.node_name, network.transport),
@@ -413,13 +465,16 @@ fn mk_node_loop(options: &Options, network: &NodeNetwork, bridge: &Bridge) -> Re
             rtnl: Rtnl::open().context("open netlink")?,
             gateway: network.gateway.link.clone(),
             gateway_index: network.gateway.index,
-            uplink: network
-                .marked_uplink
-                .clone()
-                .map(|name| KeptUplink { name, bridge: network.uplink.clone() }),
+            uplink: network.marked_uplink.clone().map(|name| KeptUplink {
+                name,
+                bridge: network.uplink.clone(),
+                seen: network.uplink_seen,
+            }),
         },
         tunnel_port: options.config.effective_tunnel_port(),
         masquerade,
+        own_addresses: network.own_addresses.clone(),
+        health: health.clone(),
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
             .then(|| options.config.ovs_run_dir.clone()),
     })
@@ -433,7 +488,17 @@ fn numbered_ports(options: &Options, network: &NodeNetwork) -> Vec<(String, OfPo
 }
 
 /// What has to hold before work may come here; from the start, when nothing of it does.
-fn add_checks(checks: &Checks, ovsdb: &OvsdbSession, restored: watch::Receiver<bool>) {
+fn add_checks(
+    checks: &Checks,
+    ovsdb: &OvsdbSession,
+    restored: watch::Receiver<bool>,
+    node_health: &NodeHealth,
+) {
+    let problems = node_health.subscribe();
+    checks.add_ready("node", move || match health::summary(&problems.borrow()) {
+        None => Ok(()),
+        Some(problems) => Err(problems),
+    });
     let connected = ovsdb.connected();
     checks.add_ready("ovsdb", move || {
         if *connected.borrow() { Ok(()) } else { Err("no connection to ovsdb-server".into()) }

@@ -5,10 +5,10 @@
 //! what is not right; looking again changes nothing. Not here: when to look (`node_loop`), routes
 //! to other nodes (`forwarding`), drop chains (`guards`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use host::address::{self, Address};
+use host::address::{self, Address, Lifetime};
 use host::iptables_forward::{self, Forward};
 use host::link::IfIndex;
 use host::monitor::Change;
@@ -21,6 +21,9 @@ use crate::netdev;
 
 /// A link that has just been made may take this long to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// An address with this many seconds left may have expired: the kernel rounds them up, and expires
+/// addresses a little early.
+const EXPIRY_GRAIN: u32 = 2;
 /// Routes of a DHCP client (`/etc/iproute2/rt_protos`).
 const DHCP: RouteProtocol = RouteProtocol(16);
 
@@ -43,6 +46,8 @@ pub struct KeptUplink {
     pub name: String,
     /// What `br-phy` had when last seen.
     pub bridge: Uplink,
+    /// When that was.
+    pub seen: Instant,
 }
 
 impl Upkeep {
@@ -60,6 +65,7 @@ impl Upkeep {
             self.rtnl.call(move |rtnl| gateway::configure(rtnl, &wanted, PATIENCE)).await?;
         if let (Ok(Some(now)), Some(kept)) = (&uplink, &mut self.uplink) {
             kept.bridge = now.clone();
+            kept.seen = Instant::now();
         }
         self.gateway_index = gateway.context("gateway")?;
         uplink?;
@@ -104,7 +110,7 @@ impl Upkeep {
 fn mend_uplink(rtnl: &Rtnl, kept: &KeptUplink) -> Result<Option<Uplink>> {
     netdev::ensure_null_bridge(rtnl)?;
     let now = netdev::take_over(rtnl, &kept.name).context("br-phy")?;
-    let lost = lost(&kept.bridge, &now);
+    let lost = lost(&kept.bridge, &now, kept.seen.elapsed());
     if lost.is_nothing() {
         return Ok(Some(now));
     }
@@ -138,16 +144,28 @@ impl Lost {
 /// Compares what the bridge had with what it has. Pure.
 ///
 /// Another address of the family, or another route to the same destination, is somebody's decision
-/// and stays. Routes of routing daemons come and go by their own rules.
-fn lost(before: &Uplink, now: &Uplink) -> Lost {
+/// and stays. Routes of routing daemons come and go by their own rules. An address that was given
+/// for a time comes back for what is left of it, and not at all once that is over: `age` is how long
+/// ago `before` was.
+fn lost(before: &Uplink, now: &Uplink, age: Duration) -> Lost {
     let has_family =
         |is_ipv4: bool| now.addresses.iter().any(|address| address.net.addr().is_ipv4() == is_ipv4);
-    let addresses = before
+    let addresses: Vec<Address> = before
         .addresses
         .iter()
         .filter(|address| !address.temporary && !has_family(address.net.addr().is_ipv4()))
-        .map(|address| Address { index: now.index, tentative: false, ..address.clone() })
+        .filter_map(|address| {
+            let lifetime = match address.lifetime {
+                Some(lifetime) => Some(remaining(lifetime, age)?),
+                None => None,
+            };
+            Some(Address { index: now.index, tentative: false, lifetime, ..address.clone() })
+        })
         .collect();
+    let of_family = |is_ipv4: bool| {
+        has_family(is_ipv4)
+            || addresses.iter().any(|address| address.net.addr().is_ipv4() == is_ipv4)
+    };
     let ours_to_keep = |route: &&Route| {
         !route.multipath
             && [RouteProtocol::BOOT, RouteProtocol::STATIC, DHCP].contains(&route.protocol)
@@ -159,12 +177,23 @@ fn lost(before: &Uplink, now: &Uplink) -> Lost {
         .routes
         .iter()
         .filter(ours_to_keep)
-        .filter(|route| !is_there(route))
+        .filter(|route| !is_there(route) && of_family(route.dst.addr().is_ipv4()))
         .map(|route| Route { dev: Some(now.index), ..route.clone() })
         .collect();
     // Next hops of the others are checked against those on the link.
     routes.sort_by_key(|route| (route.via.is_some() && !route.onlink, route.is_default()));
     Lost { addresses, routes }
+}
+
+/// What is left of a time; none when it is over, as near as the kernel tells in whole seconds.
+fn remaining(lifetime: Lifetime, age: Duration) -> Option<Lifetime> {
+    let age = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
+    let valid = lifetime.valid.saturating_sub(age);
+    let preferred = match lifetime.preferred {
+        u32::MAX => u32::MAX,
+        seconds => seconds.saturating_sub(age),
+    };
+    (valid > EXPIRY_GRAIN).then_some(Lifetime { preferred, valid })
 }
 
 #[cfg(test)]
@@ -207,7 +236,7 @@ mod tests {
             &[default.clone(), learned],
         );
         let shown = |now: Uplink| {
-            let lost = lost(&before, &now);
+            let lost = lost(&before, &now, Duration::ZERO);
             assert!(lost.addresses.iter().all(|address| address.index == now.index));
             assert!(lost.routes.iter().all(|route| route.dev == Some(now.index)));
             let addresses = lost.addresses.iter().map(|address| address.net.to_string());
@@ -215,10 +244,34 @@ mod tests {
         };
         let all: Vec<String> = shown(mk_uplink(8, &[], &[]));
         assert_eq!(all, ["172.30.0.1/24", "172.30.0.9/24", "fd00::1/64", "0.0.0.0/0"]);
-        assert!(lost(&before, &before).is_nothing());
+        assert!(lost(&before, &before, Duration::ZERO).is_nothing());
         let other = mk_route("0.0.0.0/0", "172.30.0.253", RouteProtocol::STATIC);
         let moved: Vec<String> = shown(mk_uplink(5, &["172.30.0.7/24"], &[other]));
         assert_eq!(moved, ["fd00::1/64"], "another IPv4 address and gateway stay");
+    }
+
+    #[test]
+    fn an_address_given_for_a_time_comes_back_for_the_rest_of_it() {
+        let default = mk_route("0.0.0.0/0", "172.30.0.254", DHCP);
+        let mut before = mk_uplink(5, &["172.30.0.1/24"], &[default]);
+        let gone = mk_uplink(5, &[], &[]);
+        let forever = u32::MAX;
+        for (name, given, age, want) in [
+            ("without end", None, 3600, Some(None)),
+            ("taken at once", Some((50, 60)), 0, Some(Some((50, 60)))),
+            ("half over", Some((10, 60)), 30, Some(Some((0, 30)))),
+            ("always preferred", Some((forever, 60)), 30, Some(Some((forever, 30)))),
+            ("over", Some((60, 60)), 60, None),
+            ("over as the kernel counts", Some((60, 60)), 59, None),
+            ("long over", Some((60, 60)), 4000, None),
+        ] {
+            let lifetime = |(preferred, valid)| Lifetime { preferred, valid };
+            before.addresses[0].lifetime = given.map(lifetime);
+            let lost = lost(&before, &gone, Duration::from_secs(age));
+            let back = lost.addresses.first().map(|address| address.lifetime);
+            assert_eq!(back, want.map(|left| left.map(lifetime)), "{name}");
+            assert_eq!(lost.routes.len(), lost.addresses.len(), "{name}: no route without one");
+        }
     }
 
     fn mk_gateway() -> GatewayLink {
@@ -289,7 +342,7 @@ mod tests {
             let mut upkeep = Upkeep {
                 rtnl: rtnl.clone(),
                 gateway: mk_gateway(),
-                uplink: Some(KeptUplink { name: "eth0".into(), bridge }),
+                uplink: Some(KeptUplink { name: "eth0".into(), bridge, seen: Instant::now() }),
                 gateway_index: IfIndex(0),
             };
             for damage in [

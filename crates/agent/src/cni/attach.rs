@@ -29,8 +29,10 @@ impl Shared {
             if entry.state == EntryState::Made && entry.record.netns == request.netns {
                 match self.verify(node, request, &entry.record).await {
                     Ok((link, host_mac)) => return Ok(mk_result(&request.conf, &link, host_mac)),
-                    Err(failure) => info!(attachment = %request.attachment,
+                    Err(failure) if failure.is_damage() => info!(attachment = %request.attachment,
                         error = chain(&failure), "connected before, not intact: made again"),
+                    // What could not be looked at may well be intact.
+                    Err(failure) => return Err(failure),
                 }
             }
             let record = entry.record;
@@ -44,7 +46,6 @@ impl Shared {
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<CniResult, CniFailure> {
-        self.collect_leases_once(node, &request.ipam).await;
         let used = node.ports.used_ofports().await?;
         let record = {
             let mut store = self.store();
@@ -52,6 +53,7 @@ impl Shared {
                 attachment: request.attachment.clone(),
                 pod: request.pod.clone(),
                 netns: request.netns.clone(),
+                network: request.ipam.network.clone(),
                 host_name: store.free_name(&request.pod, &request.attachment),
                 mac: MacAddr([0; 6]),
                 ips: Vec::new(),
@@ -61,10 +63,17 @@ impl Shared {
             store.put(record.clone(), EntryState::Partial);
             record
         };
-        self.reaper.wait_for(&record.host_name).await;
+        // Known from here on: no lease that it takes is without an owner.
+        self.collect_leases_once(node, &request.ipam).await;
+        if self.reaper.wait_for(&record.host_name, self.step_deadline()).await.is_err() {
+            warn!(link = %record.host_name, "the link of an earlier Pod is still being deleted");
+            self.store().remove(&request.attachment);
+            return Err(CniFailure::Overdue);
+        }
         let mut job = self.mk_job(node, request.ipam.clone(), record);
         match job.build(|record| self.claim(record)).await {
             Ok(()) => {
+                self.journal.note(&job.record).await;
                 self.store().put(job.record.clone(), EntryState::Made);
                 self.publish();
                 Ok(mk_result(&request.conf, &job.link(), job.host_mac))
@@ -112,6 +121,8 @@ impl Shared {
         if self.store().get(&attachment).is_some_and(|entry| entry.state == EntryState::Overdue) {
             return Err(CniFailure::Overdue);
         }
+        // Not to be made again from here on, whatever becomes of the port.
+        self.journal.forget(&attachment).await;
         self.store().mark_partial(&attachment);
         let job = self.mk_job(node, ipam, record);
         let first_failure = job.tear_down(pieces).await.into_iter().next();
@@ -129,8 +140,10 @@ impl Shared {
     pub(super) fn tear_down_later(self: &Arc<Self>, node: &Arc<Node>, job: Job) {
         self.store().put(job.record.clone(), EntryState::Overdue);
         let (shared, node) = (Arc::clone(self), Arc::clone(node));
+        let overdue = self.count_overdue();
         self.requests.spawn(async move {
             job.overdue().await;
+            drop(overdue);
             let attachment = job.record.attachment.clone();
             let _guard = shared.locks.lock(&attachment).await;
             shared.store().mark_partial(&attachment);

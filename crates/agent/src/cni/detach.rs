@@ -47,17 +47,27 @@ impl Shared {
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<(), CniFailure> {
+        let (network, data_dir) = (&request.ipam.network, request.ipam.data_dir.as_ref());
+        let mut leased = node.ipam.leases(network, data_dir).await?;
+        leased.retain(|lease| lease.is_of(&request.attachment));
         let record = PodRecord {
             attachment: request.attachment.clone(),
             pod: request.pod.clone(),
             netns: request.netns.clone(),
+            network: request.ipam.network.clone(),
             host_name: self.store().free_name(&request.pod, &request.attachment),
             mac: MacAddr([0; 6]),
-            ips: Vec::new(),
+            ips: leased.iter().map(|lease| lease.ip).collect(),
             ofport: OfPort(0),
         };
+        // Whoever gets a leased address next inherits no connection.
+        let pieces = match leased.is_empty() {
+            true => [Piece::Address].into(),
+            false => [Piece::Address, Piece::Flows].into(),
+        };
+        self.journal.forget(&request.attachment).await;
         let job = self.mk_job(node, request.ipam.clone(), record.clone());
-        let failure = job.tear_down(&[Piece::Address].into()).await.into_iter().next();
+        let failure = job.tear_down(&pieces).await.into_iter().next();
         if job.is_overdue() {
             self.tear_down_later(node, job);
         }

@@ -166,7 +166,11 @@ impl Job {
         let (job, stop) = (self.clone(), stop.clone());
         Box::pin(async move {
             let started = Instant::now();
-            let too_slow = |_| Err(CniFailure::TooSlow { step: name(op) });
+            let too_slow = |_| {
+                warn!(pod = %job.record.pod, attachment = %job.record.attachment,
+                    step = name(op), deadline = ?job.deadline, "a step did not end in time");
+                Err(CniFailure::TooSlow { step: name(op) })
+            };
             // Only waiting may be given up half way.
             let outcome = if op == Op::AwaitPort {
                 tokio::select! {

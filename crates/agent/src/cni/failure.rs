@@ -93,6 +93,18 @@ impl CniFailure {
         }
     }
 
+    /// Whether something was looked at and is not as it was made, so that it has to be made again;
+    /// any other failure says nothing about the interface.
+    pub(super) fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Net(NetError::Differs(_) | NetError::Netns { .. })
+                | Self::Ports(PortsError::Differs(_))
+                | Self::Flows(FlowsError::Missing(_))
+                | Self::Ipam(IpamError::NotLeased(_))
+        )
+    }
+
     /// The answer to the caller.
     pub(super) fn to_response(&self) -> CniCmdResponse {
         CniCmdResponse::failure(self.code(), chain(self))

@@ -113,6 +113,9 @@ impl Ipam for FakeNode {
     }
 
     async fn leases(&self, _: &str, _: Option<&PathBuf>) -> Result<Vec<Lease>, IpamError> {
+        self.pass(FaultPoint::ListLeases)
+            .await
+            .map_err(|e| IpamError::Failed { action: "list", source: e.into() })?;
         let world = self.world();
         let lease = |(ip, owner): (&IpAddr, &Attachment)| Lease {
             ip: *ip,
@@ -216,6 +219,11 @@ impl PodNet for FakeNode {
     }
 
     async fn check(&self, spec: &LinkSpec) -> Result<MacAddr, NetError> {
+        self.pass(FaultPoint::CheckLink).await.map_err(|e| NetError::Failed {
+            action: "look at",
+            link: spec.ifname().to_owned(),
+            source: e.into(),
+        })?;
         let world = self.world();
         let differs = |what: &str| Err(NetError::Differs(what.to_owned()));
         let Some(link) = world.links.get(&spec.host_name) else { return differs("no link") };

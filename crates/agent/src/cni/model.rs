@@ -14,6 +14,9 @@ use sha1::{Digest, Sha1};
 /// Bytes of the Pod's name that its host interface is named after.
 const NAME_PREFIX: usize = 8;
 
+/// Interface inside the Pod where notes do not say.
+const USUAL_IFNAME: &str = "eth0";
+
 /// Hex digits behind them.
 const NAME_HASH: usize = 6;
 /// The MAC of a Pod that has none yet.
@@ -40,6 +43,8 @@ pub mod external_id {
     pub const IF_DEV: &str = "if-dev";
     /// Path of the Pod's network namespace.
     pub const NETNS: &str = "net-ns";
+    /// Name of the network of its configuration: the folder of its leases.
+    pub const NETWORK: &str = "antrea-network";
 }
 
 /// A Pod by name. Both parts are empty for a container that is no Pod.
@@ -123,6 +128,8 @@ pub struct PodRecord {
     pub pod: PodName,
     /// Path of its network namespace as the runtime gave it.
     pub netns: String,
+    /// Name of the network that it was connected to; empty when that was not noted.
+    pub network: String,
     /// The host's end and the port.
     pub host_name: HostIfName,
     /// MAC inside the Pod; zero until it has addresses.
@@ -163,7 +170,9 @@ impl PodRecord {
             ]
             .map(|(key, value)| (key.to_owned(), value)),
         );
-        ids.into_iter().chain(self.address_ids()).collect()
+        let network = (external_id::NETWORK.to_owned(), self.network.clone());
+        let network = Some(network).filter(|(_, name)| !name.is_empty());
+        ids.into_iter().chain(network).chain(self.address_ids()).collect()
     }
 
     /// The part of the notes that says which addresses the Pod has; empty before it has any.
@@ -192,7 +201,7 @@ impl PodRecord {
         let bad =
             |key: &'static str, value: &str| RecordError::Bad { key, value: value.to_owned() };
         let container_id = get(external_id::CONTAINER_ID)?;
-        let ifname = ids.get(external_id::IF_DEV).map_or("eth0", String::as_str);
+        let ifname = ids.get(external_id::IF_DEV).map_or(USUAL_IFNAME, String::as_str);
         let attachment = Attachment::new(container_id, ifname)
             .map_err(|_| bad(external_id::CONTAINER_ID, container_id))?;
         let is_bare = !ids.contains_key(external_id::MAC) && !ids.contains_key(external_id::IP);
@@ -209,6 +218,7 @@ impl PodRecord {
                 name: text_of(external_id::POD_NAME),
             },
             netns: text_of(external_id::NETNS),
+            network: text_of(external_id::NETWORK),
             host_name: HostIfName::existing(port_name),
             mac: mac.parse().map_err(|_| bad(external_id::MAC, mac))?,
             ips: ips
@@ -217,6 +227,14 @@ impl PodRecord {
             ofport,
         }))
     }
+}
+
+/// Whether these are the notes of a port of this attachment, be they complete or not.
+pub(super) fn is_port_of(ids: &BTreeMap<String, String>, attachment: &Attachment) -> bool {
+    let text = |key| ids.get(key).map(String::as_str);
+    text(external_id::TYPE) == Some(CONTAINER)
+        && text(external_id::CONTAINER_ID) == Some(attachment.container_id.as_str())
+        && text(external_id::IF_DEV).unwrap_or(USUAL_IFNAME) == attachment.ifname.as_str()
 }
 
 /// The MAC of a Pod with these addresses: made from them, so that a neighbour entry which outlives
@@ -251,6 +269,7 @@ mod tests {
             attachment,
             pod,
             netns: "/run/netns/p".into(),
+            network: "antrea".into(),
             mac: MacAddr([0x5e, 0x41, 10, 77, 1, 5]),
             ips: vec!["10.77.1.5".parse().unwrap(), "fd77::5".parse().unwrap()],
             ofport: OfPort(17),
@@ -262,8 +281,15 @@ mod tests {
         let record = mk_record();
         let ids = record.external_ids();
         assert_eq!(ids["ip-address"], "10.77.1.5,fd77::5");
-        let read = PodRecord::from_external_ids(record.host_name.as_str(), OfPort(17), &ids);
-        assert_eq!(read, Ok(Some(record)));
+        let read =
+            |ids: &_| PodRecord::from_external_ids(record.host_name.as_str(), OfPort(17), ids);
+        assert_eq!(read(&ids), Ok(Some(record.clone())));
+        // Of a port that was made before networks were noted.
+        let mut older = ids;
+        older.remove("antrea-network");
+        let unknown = PodRecord { network: String::new(), ..record.clone() };
+        assert_eq!(unknown.external_ids(), older);
+        assert_eq!(read(&older), Ok(Some(unknown)));
     }
 
     #[test]
@@ -275,6 +301,21 @@ mod tests {
         assert_eq!(read(&ids), Ok(Some(bare.clone())));
         ids.extend(mk_record().address_ids());
         assert_eq!(read(&ids), Ok(Some(mk_record())));
+    }
+
+    #[test]
+    fn damaged_notes_still_say_whose_they_are() {
+        let record = mk_record();
+        let mut ids = record.external_ids();
+        ids.remove("ip-address");
+        assert!(PodRecord::from_external_ids("p", OfPort(1), &ids).is_err());
+        assert!(is_port_of(&ids, &record.attachment));
+        assert!(!is_port_of(&ids, &Attachment::new("c1", "eth1").unwrap()));
+        assert!(!is_port_of(&ids, &Attachment::new("c2", "eth0").unwrap()));
+        ids.remove("if-dev");
+        assert!(is_port_of(&ids, &record.attachment));
+        ids.insert("antrea-type".into(), "gateway".into());
+        assert!(!is_port_of(&ids, &record.attachment));
     }
 
     #[test]

@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
@@ -46,13 +49,16 @@ impl Reaper {
         });
     }
 
-    /// Waits until no link of this name is being deleted.
-    pub(super) async fn wait_for(&self, name: &HostIfName) {
+    /// Waits until no link of this name is being deleted, or fails when that takes too long.
+    pub(super) async fn wait_for(
+        &self,
+        name: &HostIfName,
+        patience: Duration,
+    ) -> Result<(), Elapsed> {
         let done_rx = self.lock().get(name).cloned();
-        if let Some(mut done_rx) = done_rx {
-            // An error means that the sender is gone: the link is.
-            while done_rx.changed().await.is_ok() {}
-        }
+        let Some(mut done_rx) = done_rx else { return Ok(()) };
+        // An error means that the sender is gone: the link is.
+        timeout(patience, async { while done_rx.changed().await.is_ok() {} }).await
     }
 
     /// Waits until nothing is being deleted.

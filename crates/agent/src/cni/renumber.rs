@@ -1,7 +1,8 @@
 //! Follows the OpenFlow numbers of Pods' ports, and moves their flows along.
 //!
 //! A number is the switch's to give: it changes when ovs-vswitchd starts anew without one in the
-//! database, or when somebody asks for another, and it goes with its port. What has to change is
+//! database, or when somebody asks for another, and it goes with its port. A port that somebody
+//! deleted under a running Pod is made again. What has to change is
 //! decided from the interfaces that are known and the database's rows alone ([`decide`]); the loop
 //! around it takes each Pod's lock, looks again, and states the flows anew.
 //!
@@ -9,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cni_api::Attachment;
 use openflow::OfPort;
@@ -16,9 +18,13 @@ use ovsdb::Snapshot;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::failure::chain;
 use super::model::{PodRecord, external_id};
-use super::server::{Server, Shared};
+use super::server::{Node, Server, Shared};
 use super::store::EntryState;
+
+/// Pause before a port that could not be made again is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// A Pod whose port has another number than the one its flows are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +33,26 @@ pub(super) struct Renumbered {
     pub(super) attachment: Attachment,
     /// The number now; [`OfPort::NONE`] when it has none, and no flows may stand for it.
     pub(super) ofport: OfPort,
+    /// Whether there is a port.
+    pub(super) port: PortSeen,
+}
+
+/// What has become of a Pod's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortSeen {
+    /// It is there.
+    There,
+    /// Somebody deleted it, or its notes: it has to be made again.
+    Gone,
+}
+
+/// Whether a change is dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// There is nothing more to do.
+    Settled,
+    /// It has to be tried again without another sign.
+    TryAgain,
 }
 
 /// Compares numbers that are known with those in the database. Pods that lost theirs come first.
@@ -51,18 +77,22 @@ pub(super) fn decide<'a>(
             owner.is_some_and(|id| id == record.attachment.container_id.as_str())
         });
         match view {
-            None => Some(OfPort::NONE),
+            None => Some((OfPort::NONE, PortSeen::Gone)),
             Some(view) => {
                 view.interface.ofport?;
-                Some(view.interface.valid_ofport().map_or(OfPort::NONE, OfPort))
+                let ofport = view.interface.valid_ofport().map_or(OfPort::NONE, OfPort);
+                Some((ofport, PortSeen::There))
             }
         }
     };
     let mut changes: Vec<Renumbered> = known
         .into_iter()
         .filter_map(|record| {
-            let ofport = number(record).filter(|ofport| *ofport != record.ofport)?;
-            Some(Renumbered { attachment: record.attachment.clone(), ofport })
+            let (ofport, port) = number(record)?;
+            if ofport == record.ofport && port == PortSeen::There {
+                return None;
+            }
+            Some(Renumbered { attachment: record.attachment.clone(), ofport, port })
         })
         .collect();
     changes.sort_by_key(|change| change.ofport != OfPort::NONE);
@@ -84,8 +114,10 @@ impl Server {
             let rows = rows_rx.borrow_and_update().clone();
             let changes = decide(&known, &bridge, &rows);
             let moves = changes.iter().map(|change| shared.renumber(change, &rows_rx, &bridge));
-            futures::future::join_all(moves).await;
+            let outcomes = futures::future::join_all(moves).await;
+            let try_again = outcomes.contains(&Outcome::TryAgain);
             tokio::select! {
+                () = tokio::time::sleep(RETRY), if try_again => {}
                 changed = rows_rx.changed() => if changed.is_err() { return },
                 changed = interfaces_rx.changed() => if changed.is_err() { return },
             }
@@ -99,25 +131,59 @@ impl Shared {
         change: &Renumbered,
         rows_rx: &watch::Receiver<Arc<Snapshot>>,
         bridge: &str,
-    ) {
-        let Ok(node) = self.node() else { return };
+    ) -> Outcome {
+        let Ok(node) = self.node() else { return Outcome::Settled };
         let _guard = self.locks.lock(&change.attachment).await;
         // A request may have dealt with it meanwhile.
         let entry = self.store().get(&change.attachment).cloned();
-        let Some(entry) = entry.filter(|entry| entry.state == EntryState::Made) else { return };
+        let Some(entry) = entry.filter(|entry| entry.state == EntryState::Made) else {
+            return Outcome::Settled;
+        };
         let rows = rows_rx.borrow().clone();
-        let Some(change) = decide([&entry.record], bridge, &rows).pop() else { return };
+        let Some(change) = decide([&entry.record], bridge, &rows).pop() else {
+            return Outcome::Settled;
+        };
         let (was, ofport) = (entry.record.ofport, change.ofport);
         let record = PodRecord { ofport, ..entry.record };
-        if ofport == OfPort::NONE {
+        if ofport == was {
+            // Known to be gone already.
+        } else if ofport == OfPort::NONE {
             warn!(pod = %record.pod, port = %record.host_name, was = was.0, "port lost its number");
         } else {
             info!(pod = %record.pod, port = %record.host_name, was = was.0, now = ofport.0,
                 "port has another number: its flows follow");
         }
-        node.flows.restore(&record);
-        self.store().put(record, EntryState::Made);
-        self.publish();
+        if ofport != was {
+            node.flows.restore(&record);
+            self.store().put(record.clone(), EntryState::Made);
+            self.publish();
+        }
+        if change.port == PortSeen::There {
+            return Outcome::Settled;
+        }
+        self.remake_port(&node, &record).await
+    }
+
+    /// Makes a port again that somebody deleted under its Pod.
+    async fn remake_port(&self, node: &Arc<Node>, record: &PodRecord) -> Outcome {
+        // One whose namespace is gone waits for its DEL.
+        if !node.net.is_alive(record).await {
+            return Outcome::Settled;
+        }
+        match self.remake(node, record).await {
+            Ok(record) => {
+                warn!(pod = %record.pod, port = %record.host_name, ofport = record.ofport.0,
+                    "port of a running Pod was deleted: made again");
+                node.flows.restore(&record);
+                self.store().put(record, EntryState::Made);
+                self.publish();
+                Outcome::Settled
+            }
+            Err(failure) => {
+                warn!(pod = %record.pod, error = chain(&failure), "port not made again");
+                Outcome::TryAgain
+            }
+        }
     }
 }
 
@@ -139,6 +205,7 @@ mod tests {
             attachment,
             pod,
             netns: "/run/netns/p".into(),
+            network: "antrea".into(),
             mac: mac_for(&ips),
             ips,
             ofport: OfPort(ofport),
@@ -172,22 +239,30 @@ mod tests {
     #[test]
     fn numbers() {
         let (a, other) = (mk_record("a", 70), mk_record("other", 70));
+        let no_number = OfPort::NONE.0;
         let none = PodRecord { ofport: OfPort::NONE, ..a.clone() };
         for (name, known, rows, want) in [
             ("the same", &a, mk_rows(&[(&a, Some(70))]), None),
-            ("another", &a, mk_rows(&[(&a, Some(71))]), Some(71)),
-            ("one at last", &none, mk_rows(&[(&a, Some(71))]), Some(71)),
+            ("another", &a, mk_rows(&[(&a, Some(71))]), Some((71, PortSeen::There))),
+            ("one at last", &none, mk_rows(&[(&a, Some(71))]), Some((71, PortSeen::There))),
             ("not looked at yet", &a, mk_rows(&[(&a, None)]), None),
-            ("refused", &a, mk_rows(&[(&a, Some(-1))]), Some(OfPort::NONE.0)),
+            ("refused", &a, mk_rows(&[(&a, Some(-1))]), Some((no_number, PortSeen::There))),
             ("still none", &none, mk_rows(&[(&a, Some(-1))]), None),
-            ("port deleted", &a, mk_rows(&[(&other, Some(70))]), Some(OfPort::NONE.0)),
+            ("port deleted", &a, mk_rows(&[(&other, Some(70))]), Some((no_number, PortSeen::Gone))),
+            (
+                "still gone",
+                &none,
+                mk_rows(&[(&other, Some(70))]),
+                Some((no_number, PortSeen::Gone)),
+            ),
             ("bridge deleted", &a, Snapshot::default(), None),
         ] {
             let seen = decide([known], "br-int", &rows);
             let want: Vec<_> = want
-                .map(|number| Renumbered {
+                .map(|(number, port)| Renumbered {
                     attachment: a.attachment.clone(),
                     ofport: OfPort(number),
+                    port,
                 })
                 .into_iter()
                 .collect();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::collect::LeaseDir;
+use super::collect::{LeaseDir, Leftovers};
 use super::drive::Job;
 use super::failure::{CniFailure, chain};
+use super::journal::Journal;
 use super::lock::AttachmentLocks;
 use super::model::PodRecord;
 use super::network::NodeNetwork;
@@ -44,6 +46,8 @@ pub struct ServerConfig {
     pub network: String,
     /// Folder of leases, when it is not the usual one.
     pub data_dir: Option<PathBuf>,
+    /// Folder of notes about Pods, for when the database is lost; none keeps no notes.
+    pub journal_dir: Option<PathBuf>,
 }
 
 impl ServerConfig {
@@ -54,6 +58,7 @@ impl ServerConfig {
             step_deadline: Duration::from_secs(10),
             network: "antrea".to_owned(),
             data_dir: None,
+            journal_dir: None,
         }
     }
 }
@@ -116,6 +121,18 @@ pub(super) struct Shared {
     pub(super) reaper: Reaper,
     pub(super) collected: tokio::sync::Mutex<BTreeSet<LeaseDir>>,
     pub(super) requests: TaskTracker,
+    pub(super) journal: Journal,
+    /// How many steps outlived their deadline and still run.
+    overdue: Arc<AtomicUsize>,
+}
+
+/// Counts one overdue step until it is dropped.
+pub(super) struct Overdue(Arc<AtomicUsize>);
+
+impl Drop for Overdue {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -140,6 +157,17 @@ impl Shared {
     pub(super) fn store(&self) -> MutexGuard<'_, InterfaceStore> {
         // No step of the store can leave it half changed.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long one step of a request may take.
+    pub(super) fn step_deadline(&self) -> Duration {
+        self.config.step_deadline
+    }
+
+    /// Counts a request whose step is overdue, until what is returned is dropped.
+    pub(super) fn count_overdue(&self) -> Overdue {
+        self.overdue.fetch_add(1, Ordering::Relaxed);
+        Overdue(Arc::clone(&self.overdue))
     }
 
     /// Tells others which interfaces there are.
@@ -176,23 +204,25 @@ impl Shared {
         (self.config.network.clone(), self.config.data_dir.clone())
     }
 
-    /// Waits until the node is known and takes over what is there.
-    async fn start_up(self: &Arc<Self>) {
+    /// Waits until the node is known and takes over what is there. Returns what of it could not be
+    /// removed.
+    async fn start_up(self: &Arc<Self>) -> Leftovers {
         let mut ready_rx = self.ready_rx.clone();
-        loop {
+        let leftovers = loop {
             let node =
                 match ready_rx.wait_for(|r| matches!(r, Readiness::Ready(_))).await.as_deref() {
                     Ok(Readiness::Ready(node)) => Arc::clone(node),
                     Ok(Readiness::WaitingFor(_)) => continue,
-                    Err(_) => return,
+                    Err(_) => return Leftovers::default(),
                 };
             match self.restore(&node).await {
-                Ok(()) => break,
+                Ok(leftovers) => break leftovers,
                 Err(failure) => warn!(error = chain(&failure), "Pod interfaces not read"),
             }
             tokio::time::sleep(RESTORE_RETRY).await;
-        }
+        };
         self.restored_tx.send_replace(true);
+        leftovers
     }
 }
 
@@ -205,6 +235,7 @@ pub struct Server {
 impl Server {
     /// A server that serves as soon as `ready_rx` says so. It does nothing before [`Server::run`].
     pub fn new(config: ServerConfig, ready_rx: watch::Receiver<Readiness>) -> Self {
+        let journal = Journal::new(config.journal_dir.clone());
         let shared = Shared {
             config,
             ready_rx,
@@ -215,6 +246,8 @@ impl Server {
             reaper: Reaper::default(),
             collected: tokio::sync::Mutex::default(),
             requests: TaskTracker::new(),
+            journal,
+            overdue: Arc::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -230,6 +263,11 @@ impl Server {
         self.shared.restored_tx.subscribe()
     }
 
+    /// How many requests have a step that outlived its deadline and still runs.
+    pub fn overdue(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.shared.overdue)
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -242,7 +280,10 @@ impl Server {
         info!(socket = %socket.display(), "CNI server listens");
         let start_up = {
             let shared = Arc::clone(&self.shared);
-            tokio::spawn(async move { shared.start_up().await })
+            tokio::spawn(async move {
+                let leftovers = shared.start_up().await;
+                shared.finish_restore(leftovers).await;
+            })
         };
         let incoming = futures::stream::unfold(listener, async |listener| {
             let stream = listener.accept().await.map(|(stream, _)| stream);
@@ -272,8 +313,13 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(super) async fn start_up(&self) {
-        self.shared.start_up().await;
+    pub(super) async fn start_up(&self) -> Leftovers {
+        self.shared.start_up().await
+    }
+
+    #[cfg(test)]
+    pub(super) async fn finish_restore(&self, leftovers: Leftovers) {
+        self.shared.finish_restore(leftovers).await;
     }
 
     /// Waits until no request runs, nor the undoing of one.

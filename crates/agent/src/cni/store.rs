@@ -83,6 +83,11 @@ impl InterfaceStore {
         self.entries.keys().cloned().collect()
     }
 
+    /// Whether some entry's attachment is like this.
+    pub(super) fn has(&self, fits: impl Fn(&Attachment) -> bool) -> bool {
+        self.entries.keys().any(fits)
+    }
+
     pub(super) fn get(&self, attachment: &Attachment) -> Option<&Entry> {
         self.entries.get(attachment)
     }
@@ -156,6 +161,7 @@ mod tests {
             attachment,
             pod,
             netns: "/run/netns/p".into(),
+            network: "antrea".into(),
             mac: mac_for(&ips),
             ips,
             ofport: OfPort(ofport),

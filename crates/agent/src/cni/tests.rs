@@ -3,6 +3,7 @@
 mod check;
 mod faults;
 mod lifecycle;
+mod lost;
 mod parallel;
 mod socket;
 
@@ -21,6 +22,8 @@ struct Rig {
     fake: FakeNode,
     server: Server,
     _ready_tx: watch::Sender<Readiness>,
+    /// Tries again what the start could not remove.
+    retry: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -36,10 +39,25 @@ async fn mk_rig() -> Rig {
 
 /// A server that has started on a node with all that its predecessor left.
 async fn restart(fake: FakeNode) -> Rig {
+    restart_with(fake, ServerConfig::new("/nonexistent/cni.sock")).await
+}
+
+/// As [`restart`], with a journal in a folder.
+async fn restart_with_journal(fake: FakeNode, dir: &std::path::Path) -> Rig {
+    let mut config = ServerConfig::new("/nonexistent/cni.sock");
+    config.journal_dir = Some(dir.to_owned());
+    restart_with(fake, config).await
+}
+
+async fn restart_with(fake: FakeNode, config: ServerConfig) -> Rig {
     let (ready_tx, ready_rx) = watch::channel(Readiness::Ready(fake.node()));
-    let server = Server::new(ServerConfig::new("/nonexistent/cni.sock"), ready_rx);
-    server.start_up().await;
-    Rig { fake, server, _ready_tx: ready_tx }
+    let server = Server::new(config, ready_rx);
+    let leftovers = server.start_up().await;
+    let retry = {
+        let server = server.clone();
+        tokio::spawn(async move { server.finish_restore(leftovers).await })
+    };
+    Rig { fake, server, _ready_tx: ready_tx, retry }
 }
 
 fn mk_args(container_id: &str, conf: &Value) -> CniCmdArgs {

@@ -31,6 +31,64 @@ fn run_plugin(
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// The list that is shipped, as a runtime hands it to each plugin.
+fn shipped() -> Value {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config.yaml");
+    let config: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(manifest).unwrap()).unwrap();
+    let text = config["data"]["antrea-cni.conflist"].as_str().unwrap();
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn the_shipped_list_connects_checks_and_disconnects() {
+    let node = Node::start();
+    let pod = mk_pod();
+    let list = shipped();
+    let conf_of = |plugin: &Value, previous: &Value| {
+        let mut conf = plugin.clone();
+        conf["cniVersion"] = list["cniVersion"].clone();
+        conf["name"] = list["name"].clone();
+        if conf["type"] == "antrea" {
+            conf["ipam"]["dataDir"] = node.conf()["ipam"]["dataDir"].clone();
+        }
+        if conf["capabilities"]["portMappings"] == true {
+            conf["runtimeConfig"] = json!({"portMappings": [
+                {"hostPort": 18081, "containerPort": 8080, "protocol": "tcp"}]});
+        }
+        if !previous.is_null() {
+            conf["prevResult"] = previous.clone();
+        }
+        conf
+    };
+    let plugins = list["plugins"].as_array().unwrap();
+    let ask = |verb: &str, previous: &Value| {
+        let mut args = node.args("one", &pod.path().display().to_string());
+        args.network_configuration = conf_of(&plugins[0], previous).to_string().into_bytes();
+        node.block_on(Node::call(node.socket(), verb, args))
+    };
+    let mut result = ask("ADD", &Value::Null).unwrap();
+    for plugin in &plugins[1..] {
+        let name = plugin["type"].as_str().unwrap();
+        let (passed, out) = run_plugin(&node, name, "ADD", &pod, &conf_of(plugin, &result));
+        assert!(passed, "{name}: {out}");
+        result = serde_json::from_str(&out).unwrap();
+    }
+    assert_eq!(ip_of(&result), node.leases()[0]);
+    // What version 0.3.0 does not have.
+    ask("CHECK", &result).unwrap();
+    pod.sh("ip route del default");
+    assert_eq!(ask("CHECK", &result).unwrap_err().code, 103);
+    for plugin in plugins[1..].iter().rev() {
+        let name = plugin["type"].as_str().unwrap();
+        let (passed, out) = run_plugin(&node, name, "DEL", &pod, &conf_of(plugin, &result));
+        assert!(passed, "{name}: {out}");
+    }
+    ask("DEL", &Value::Null).unwrap();
+    node.wait_empty();
+}
+
 #[test]
 #[ignore = "needs root: make test"]
 fn portmap_and_bandwidth_take_our_result() {

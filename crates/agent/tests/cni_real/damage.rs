@@ -24,8 +24,8 @@ fn check_notices_what_was_taken_away_by_hand() {
                 "MAC"
             }
             3 => {
-                node.ovs.vsctl(&["del-port", "br-int", &host_name]);
-                "port"
+                node.ovs.vsctl(&["remove", "Port", &host_name, "external_ids", "ip-address"]);
+                "external_ids"
             }
             4 => {
                 node.netns.sh(&format!("ip link set {host_name} down"));

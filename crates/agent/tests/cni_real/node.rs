@@ -95,6 +95,7 @@ impl Node {
         let (ovs_dir, db_sock) = (self.ovs.dir().to_owned(), self.ovs.db_sock());
         let mgmt = self.ovs.mgmt("br-int");
         let (socket, leases) = (self.socket(), self.dir.path().join("leases"));
+        let journal = self.dir.path().join("interfaces");
         let starting = self.runtime().spawn(async move {
             let ovsdb = OvsdbSession::connect(OvsdbConfig::new(db_sock));
             ovsdb.wait_connected(DEADLINE).await.unwrap();
@@ -133,6 +134,7 @@ impl Node {
             let (ready_tx, ready_rx) = watch::channel(Readiness::Ready(Arc::new(real)));
             let mut server_config = ServerConfig::new(socket);
             server_config.data_dir = Some(leases);
+            server_config.journal_dir = Some(journal);
             let server = Server::new(server_config, ready_rx);
             let mut restored = server.restored();
             let cancel = CancellationToken::new();
@@ -261,7 +263,10 @@ impl Node {
 
     #[track_caller]
     pub(crate) fn wait_empty(&self) {
-        wait_until(DEADLINE, "nothing of Pods is left", || self.leftovers().is_empty());
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_until(DEADLINE, "nothing of Pods is left", || self.leftovers().is_empty());
+        }));
+        assert!(waited.is_ok(), "left of Pods: {:#?}", self.leftovers());
     }
 }
 

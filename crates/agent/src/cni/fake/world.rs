@@ -49,6 +49,10 @@ pub enum FaultPoint {
     DeleteLink,
     /// The lease stays.
     Release,
+    /// Leases cannot be listed.
+    ListLeases,
+    /// The link cannot be looked at.
+    CheckLink,
 }
 
 impl FaultPoint {

@@ -203,9 +203,12 @@ impl RealLinks {
                 return differs(format!("link {name} is not on {}", netdev::NULL_BRIDGE));
             }
         }
-        let netns = match self.open_netns(&spec.netns) {
+        let netns = match Netns::open(self.seen_path(&spec.netns)) {
             Ok(netns) => netns,
-            Err(_) => return differs(format!("network namespace {} is gone", spec.netns)),
+            Err(error) if error.is_gone() => {
+                return differs(format!("network namespace {} is gone", spec.netns));
+            }
+            Err(error) => return Err(failed("enter the namespace of", name)(error.into())),
         };
         enter(&netns, name, || check_inside(spec, self.checksum, host.peer))??;
         Ok(MacAddr(host.mac.unwrap_or_default().0))

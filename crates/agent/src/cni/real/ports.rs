@@ -12,7 +12,7 @@ use switch::ovsdb_session::{OvsdbError, OvsdbSession, PortError, PortSelector, P
 use tonic::async_trait;
 use tracing::warn;
 
-use super::super::model::{HostIfName, PodRecord};
+use super::super::model::{HostIfName, PodRecord, is_port_of};
 use super::super::traits::{Ports, PortsError};
 use super::switch_gone;
 
@@ -42,13 +42,10 @@ impl RealPorts {
         Ok(self.ovsdb.rows())
     }
 
-    /// The ports of an attachment, by their notes.
+    /// The ports of an attachment, by their notes; what else the notes say may be damaged.
     fn names_of(&self, rows: &Snapshot, attachment: &Attachment) -> Vec<String> {
         rows.ports_of(&self.bridge)
-            .filter(|view| {
-                let record = record_of(view);
-                record.is_some_and(|record| record.attachment == *attachment)
-            })
+            .filter(|view| is_port_of(&view.port.external_ids, attachment))
             .map(|view| view.port.name.clone())
             .collect()
     }

@@ -192,7 +192,8 @@ async fn before_the_node_is_known_requests_are_to_be_tried_again() {
         let server = server.clone();
         tokio::spawn(async move { server.start_up().await })
     };
-    let rig = Rig { fake, server, _ready_tx: ready_tx };
+    let retry = tokio::spawn(async {});
+    let rig = Rig { fake, server, _ready_tx: ready_tx, retry };
     for refused in [rig.add("c1").await, rig.del("c1").await] {
         let refused = refused.unwrap_err();
         assert_eq!(refused.code, 11);
@@ -200,7 +201,7 @@ async fn before_the_node_is_known_requests_are_to_be_tried_again() {
     }
     assert_eq!(rig.status().await.unwrap_err().code, 50);
     rig._ready_tx.send_replace(Readiness::Ready(rig.fake.node()));
-    start_up.await.unwrap();
+    drop(start_up.await.unwrap());
     rig.status().await.unwrap();
     rig.add("c1").await.unwrap();
 }

@@ -1,0 +1,223 @@
+//! What survives when something else was lost: the database, a look, an order.
+
+use super::super::fake::FaultPoint;
+use super::*;
+
+#[tokio::test]
+async fn pods_whose_ports_were_lost_get_them_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = restart_with_journal(FakeNode::default(), dir.path()).await;
+    let mut results = Vec::new();
+    for container in ["c1", "c2", "gone"] {
+        rig.create_netns(container);
+        results.push(rig.add(container).await.unwrap());
+    }
+    let before = rig.fake.world().ports.clone();
+    {
+        // The bridge was deleted, and one Pod ended meanwhile.
+        let mut world = rig.fake.world();
+        world.ports.clear();
+        world.flows.clear();
+        world.netnses.remove("/run/netns/gone");
+    }
+    let rig = restart_with_journal(rig.fake, dir.path()).await;
+    rig.server.wait_links_deleted().await;
+    for (container, result) in [("c1", &results[0]), ("c2", &results[1])] {
+        rig.check(container, result).await.unwrap();
+        assert_eq!(rig.add(container).await.unwrap(), *result);
+    }
+    {
+        let world = rig.fake.world();
+        assert_eq!((world.ports.len(), world.links.len(), world.leases.len()), (2, 2, 2));
+        assert!(world.ports.iter().all(|(name, port)| before.get(name) == Some(port)));
+    }
+    for container in ["c1", "c2"] {
+        rig.del(container).await.unwrap();
+    }
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no note is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_being_unmade_gets_no_port_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = restart_with_journal(FakeNode::default(), dir.path()).await;
+    rig.create_netns("c1");
+    rig.add("c1").await.unwrap();
+    rig.fake.world().fail_at(FaultPoint::FlushConntrack, 1);
+    rig.del("c1").await.unwrap_err();
+    let rig = restart_with_journal(rig.fake, dir.path()).await;
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_looked_at_is_not_made_again() {
+    let rig = mk_rig().await;
+    rig.create_netns("c1");
+    let first = rig.add("c1").await.unwrap();
+    let state = |rig: &Rig| {
+        let world = rig.fake.world();
+        (world.leftovers(), world.ports.clone(), world.links.clone())
+    };
+    let before = state(&rig);
+
+    rig.fake.world().switch_is_away = true;
+    assert_eq!(rig.add("c1").await.unwrap_err().code, 11);
+    rig.fake.world().switch_is_away = false;
+    // The switch answers, its database is being reconnected.
+    rig.fake.world().ovs_is_down = true;
+    assert_eq!(rig.add("c1").await.unwrap_err().code, 11);
+    rig.fake.world().ovs_is_down = false;
+    rig.fake.world().fail_at(FaultPoint::CheckLink, 1);
+    assert_eq!(rig.add("c1").await.unwrap_err().code, 102);
+    assert_eq!(state(&rig), before);
+    assert_eq!(rig.add("c1").await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn a_lease_taken_while_others_are_collected_stays() {
+    let rig = mk_rig().await;
+    let mut conf = mk_conf();
+    conf["ipam"]["dataDir"] = "/var/lib/elsewhere".into();
+    let old = cni_api::Attachment::new("old", "eth0").unwrap();
+    rig.fake.world().leases.insert("10.77.1.200".parse().unwrap(), old);
+    for container in ["c1", "c2"] {
+        rig.create_netns(container);
+    }
+    let start = |container: &str| {
+        let (server, args) = (rig.server.clone(), mk_args(container, &conf));
+        tokio::spawn(async move {
+            let request = Request::new(CniCmdRequest { cni_args: Some(args) });
+            outcome(server.service().cmd_add(request).await.unwrap().into_inner())
+        })
+    };
+    // The first one finds leases unreadable and goes on; its lease is there, its interface not yet.
+    rig.fake.world().fail_at(FaultPoint::ListLeases, 1);
+    rig.fake.world().hang_at(FaultPoint::LinkUp);
+    let first = start("c1");
+    while rig.fake.world().leases.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let second = start("c2");
+    while rig.fake.world().leases.len() != 2
+        || rig.fake.world().leases.contains_key(&"10.77.1.200".parse::<std::net::IpAddr>().unwrap())
+    {
+        tokio::task::yield_now().await;
+    }
+    rig.fake.world().heal();
+    for added in [first, second] {
+        added.await.unwrap().unwrap();
+    }
+    let world = rig.fake.world();
+    let owners: Vec<_> = world.leases.values().map(|a| a.container_id.as_str()).collect();
+    assert_eq!(owners, ["c1", "c2"]);
+    assert_eq!(world.violations(), [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn a_lease_whose_owner_is_only_beginning_stays() {
+    let rig = mk_rig().await;
+    let mut conf = mk_conf();
+    conf["ipam"]["dataDir"] = "/var/lib/elsewhere".into();
+    for container in ["c1", "c2"] {
+        rig.create_netns(container);
+    }
+    // The second one lists leases while the first one comes.
+    rig.fake.world().hang_at(FaultPoint::ListLeases);
+    let start = |container: &str| {
+        let (server, args) = (rig.server.clone(), mk_args(container, &conf));
+        tokio::spawn(async move {
+            let request = Request::new(CniCmdRequest { cni_args: Some(args) });
+            outcome(server.service().cmd_add(request).await.unwrap().into_inner())
+        })
+    };
+    let (second, first) = (start("c2"), start("c1"));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(rig.fake.world().leases.is_empty());
+    rig.fake.world().heal();
+    for added in [first, second] {
+        added.await.unwrap().unwrap();
+    }
+    assert_eq!(rig.fake.world().leases.len(), 2);
+    assert_eq!(rig.fake.world().violations(), [] as [String; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_start_cannot_remove_is_removed_later() {
+    for point in [FaultPoint::DeletePort, FaultPoint::FlushConntrack, FaultPoint::ListLeases] {
+        let rig = mk_rig().await;
+        rig.create_netns("c1");
+        rig.add("c1").await.unwrap();
+        {
+            // A reboot: no DEL will come.
+            let mut world = rig.fake.world();
+            world.netnses.clear();
+            if point == FaultPoint::ListLeases {
+                world.ports.clear();
+                world.flows.clear();
+            }
+            world.fail_at(point, 3);
+        }
+        let mut rig = restart(rig.fake).await;
+        assert!(!rig.fake.world().leftovers().is_empty(), "{point:?}");
+        (&mut rig.retry).await.unwrap();
+        rig.server.wait_links_deleted().await;
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn gc_of_one_network_leaves_the_pods_of_another() {
+    let rig = mk_rig().await;
+    let mut other = mk_conf();
+    other["name"] = "storage".into();
+    rig.create_netns("c1");
+    rig.create_netns("c2");
+    rig.add("c1").await.unwrap();
+    rig.add_with(mk_args("c2", &other)).await.unwrap();
+    let left = |rig: &Rig| -> Vec<String> {
+        rig.fake.world().flows.keys().map(|a| a.container_id.to_string()).collect()
+    };
+    let mut conf = mk_conf();
+    conf["cni.dev/valid-attachments"] = json!([]);
+    rig.gc(conf).await.unwrap();
+    assert_eq!(left(&rig), ["c2"]);
+    // A restarted agent knows the network from the port's notes.
+    let rig = restart(rig.fake).await;
+    other["cni.dev/valid-attachments"] = json!([]);
+    rig.gc(other).await.unwrap();
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+}
+
+#[tokio::test]
+async fn del_of_an_unknown_container_forgets_the_connections_of_its_lease() {
+    let rig = mk_rig().await;
+    let ip = "10.77.1.9".parse::<std::net::IpAddr>().unwrap();
+    {
+        let mut world = rig.fake.world();
+        world.leases.insert(ip, cni_api::Attachment::new("c1", "eth0").unwrap());
+        world.connections.insert(ip);
+    }
+    rig.del("c1").await.unwrap();
+    rig.assert_empty();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_takes_long_to_go_holds_the_next_request_only_so_long() {
+    let rig = mk_rig().await;
+    rig.create_netns("c1");
+    rig.add("c1").await.unwrap();
+    rig.fake.world().hang_at(FaultPoint::DeleteLink);
+    rig.del("c1").await.unwrap();
+    let refused = rig.add("c1").await.unwrap_err();
+    assert_eq!(refused.code, 11, "{refused:?}");
+    rig.fake.world().heal();
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+    rig.add("c1").await.unwrap();
+}
