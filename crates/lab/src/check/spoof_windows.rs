@@ -116,7 +116,7 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
     kill(context.store()?, "node-1", Agent)?;
     start(context.store()?, "node-1", Agent)?;
     wait_for(Duration::from_secs(10), "all nftables rules are back", || {
-        (ruleset(&node).ok()? == before).then_some(())
+        (lines(&ruleset(&node).ok()?) == lines(&before)).then_some(())
     })?;
     let block = Block::set(&node, &stage.port, stage)?;
     if !none_arrive(&mut detour)? {
@@ -151,13 +151,20 @@ impl Detour<'_> {
     }
 }
 
-/// Those rules that belong to single links, which drop the kernel's copy of frames.
+/// Those rules that belong to single links, which drop the kernel's copy of frames; in any order.
 fn of_links(ruleset: &str) -> Vec<&str> {
-    ruleset
-        .trim_end()
-        .split("\ntable ")
-        .filter(|t| t.trim_start_matches("table ").starts_with("netdev"))
-        .collect()
+    let tables = ruleset.trim_end().split("\ntable ");
+    let netdev = tables.filter(|t| t.trim_start_matches("table ").starts_with("netdev"));
+    let mut lines: Vec<&str> = netdev.flat_map(str::lines).filter(|l| l.contains("hook")).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// All lines in any order: chains that are made again need not have their former place.
+fn lines(ruleset: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = ruleset.lines().collect();
+    lines.sort_unstable();
+    lines
 }
 
 /// All rules, without counters and handles.
