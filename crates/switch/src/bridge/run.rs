@@ -17,6 +17,9 @@ use crate::reconcile::{BarrierId, Dump, EncodedFlow, Event, Op, Outcome, Owner, 
 
 /// Pause between two tries to connect. The socket is local: a try costs nothing.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause before a connection is made anew after exchanges that failed one after another:
+/// what the switch has may be such that none ever succeeds.
+const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Changes taken in before something is sent.
 const MAX_COALESCED: usize = 4096;
 
@@ -55,6 +58,7 @@ pub(super) async fn run(
         condition_rx: None,
         async_rx: None,
         ports_tx,
+        n_failed: 0,
         epoch: 0,
         report_tx,
         barriers: HashMap::new(),
@@ -126,6 +130,15 @@ pub(super) async fn run(
     }
 }
 
+/// How long to wait before the switch is looked at again. One failure is a cut connection, which
+/// costs nothing; each one more doubles the pause.
+fn failure_pause(n_failed: u32) -> Duration {
+    match n_failed {
+        0 | 1 => Duration::ZERO,
+        n => RECONNECT_PAUSE.saturating_mul(1 << (n - 2).min(16)).min(MAX_FAILURE_PAUSE),
+    }
+}
+
 /// The next asynchronous message; never without a connection.
 async fn next_async(async_rx: &mut Option<mpsc::Receiver<Message>>) -> Option<Message> {
     match async_rx {
@@ -153,6 +166,8 @@ struct Keeper {
     condition_rx: Option<watch::Receiver<Condition>>,
     async_rx: Option<mpsc::Receiver<Message>>,
     ports_tx: watch::Sender<Ports>,
+    /// Exchanges that failed since one succeeded.
+    n_failed: u32,
     /// Counts connections: reports of former ones mean nothing.
     epoch: u64,
     report_tx: mpsc::UnboundedSender<(u64, Report)>,
@@ -255,10 +270,17 @@ impl Keeper {
                 self.async_rx = Some(async_rx);
                 self.step(Event::Connected);
             }
-            Report::Dumped(dump) => self.step(Event::Dumped(dump)),
+            Report::Dumped(dump) => {
+                self.n_failed = 0;
+                self.step(Event::Dumped(dump));
+            }
             Report::Tables(tables) => self.step(Event::TableCounts(tables)),
-            Report::BatchDone(outcome) => self.step(Event::BatchDone(outcome)),
+            Report::BatchDone(outcome) => {
+                self.n_failed = 0;
+                self.step(Event::BatchDone(outcome));
+            }
             Report::Failed(error) => {
+                self.n_failed = self.n_failed.saturating_add(1);
                 // Closing it leads to a new connection, and that to a fresh look at the switch.
                 warn!(error = crate::error_chain(&error), "exchange with the switch");
                 if let Some(channel) = &self.connection {
@@ -273,7 +295,9 @@ impl Keeper {
         self.epoch += 1;
         let (epoch, report_tx) = (self.epoch, self.report_tx.clone());
         let (socket, timing) = (config.mgmt_socket.clone(), config.timing);
+        let pause = failure_pause(self.n_failed);
         tokio::spawn(async move {
+            sleep(pause).await;
             let mut last_error = String::new();
             loop {
                 match Channel::connect(&socket, Purpose::Programming, timing).await {
@@ -342,5 +366,16 @@ pub(super) fn log_once(last: &mut String, error: &ChannelError, what: &str) {
     if *last != text {
         debug!(error = text, "{what}");
         *last = text;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_with_failures_in_a_row_up_to_seconds() {
+        let pauses = [0, 1, 2, 3, 4, 8, 9, 40, u32::MAX].map(|n| failure_pause(n).as_millis());
+        assert_eq!(pauses, [0, 0, 50, 100, 200, 3200, 5000, 5000, 5000]);
     }
 }

@@ -83,7 +83,10 @@ async fn read(mut reader: OwnedReadHalf, inbound: &Inbound) -> Result<(), Channe
             Err(_) => {}
         }
         while let Some(bytes) = framer.next_message()? {
-            let (xid, message) = Message::decode(&bytes)?;
+            let (xid, message) = Message::decode(&bytes).inspect_err(|error| {
+                let error = crate::error_chain(error);
+                warn!(error, "a message of the switch is not understood: connection given up");
+            })?;
             match message {
                 Message::EchoRequest(data) => reply(write_tx, &Message::EchoReply(data), xid)?,
                 Message::EchoReply(data) if xid == PROBE_XID => {
