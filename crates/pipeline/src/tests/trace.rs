@@ -139,6 +139,16 @@ const V4: &[(&str, &str, &str)] = &[
         "drop",
     ),
     (
+        "tagged",
+        "POD2,vlan_tci=0x1005,dl_dst=0a:00:00:00:02:03,icmp,nw_src=10.77.1.2,nw_dst=10.77.1.3,nw_ttl=64",
+        "drop",
+    ),
+    (
+        "priority tag",
+        "POD2,vlan_tci=0x1000,dl_dst=0a:00:00:00:02:03,icmp,nw_src=10.77.1.2,nw_dst=10.77.1.3,nw_ttl=64",
+        "drop",
+    ),
+    (
         "unknown port",
         "in_port=77,dl_src=0a:00:00:00:02:02,dl_dst=0a:00:00:00:02:03,icmp,nw_src=10.77.1.2,nw_dst=10.77.1.3,nw_ttl=64",
         "drop",

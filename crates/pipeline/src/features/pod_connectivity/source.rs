@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use openflow::{Action, Match};
+use openflow::{Action, Field, Match};
 
 use super::Build;
 use crate::fields::{
@@ -17,6 +17,8 @@ use crate::node::{PeerNode, PodInterface};
 /// Ports of DHCP: a server answers from the first to the second.
 const DHCP_V4: (u16, u16) = (67, 68);
 const DHCP_V6: (u16, u16) = (547, 546);
+/// The bit of `vlan_tci` that is set when there is a tag at all (`ovs-fields(7)`, `vlan_tci`).
+const VLAN_PRESENT: u128 = 0x1000;
 
 pub(super) fn node(build: &mut Build<'_>) {
     root(build);
@@ -63,6 +65,13 @@ pub(super) fn peer(build: &mut Build<'_>, peer: &PeerNode) {
 }
 
 fn root(build: &mut Build<'_>) {
+    // No Pod, gateway or peer has a VLAN; whoever gets a tagged frame may strip the tag.
+    build.add(
+        fields::PIPELINE_ROOT_CLASSIFIER,
+        HIGH,
+        Match::new().with_masked(Field::VlanTci, VLAN_PRESENT, VLAN_PRESENT),
+        [],
+    );
     let ip = build.layout.ip_stage(Stage::Start);
     for family in build.families() {
         build.add(fields::PIPELINE_ROOT_CLASSIFIER, NORMAL, family, [Action::GotoTable(ip)]);
