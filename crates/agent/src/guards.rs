@@ -89,6 +89,53 @@ mod tests {
 
     use super::*;
 
+    fn mk_record(host_name: &str) -> PodRecord {
+        PodRecord {
+            attachment: cni_api::Attachment::new("c1", "eth0").unwrap(),
+            pod: crate::cni::PodName::default(),
+            netns: String::new(),
+            network: String::new(),
+            host_name: crate::cni::HostIfName::existing(host_name),
+            mac: openflow::MacAddr([0; 6]),
+            ips: Vec::new(),
+            ofport: openflow::OfPort(70),
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root: make test"]
+    fn a_pod_that_came_without_its_chain_gets_it() {
+        in_netns(|| {
+            let rtnl = Rtnl::open().unwrap();
+            create_veth_pair(&rtnl, "pod-a", "far-a", 1500).unwrap();
+            create_veth_pair(&rtnl, "up", "far-up", 1500).unwrap();
+            let (interfaces_tx, interfaces) = watch::channel(Arc::new(Vec::new()));
+            let guards = Guards { rtnl, uplink: "up".into(), interfaces };
+            let stop = CancellationToken::new();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let guarded = async |device: &str| {
+                    let chains = DropChains::open().unwrap();
+                    let wait = async {
+                        while !chains.list().unwrap().iter().any(|chain| chain.device == device) {
+                            tokio::time::sleep(Duration::from_millis(5)).await;
+                        }
+                    };
+                    tokio::time::timeout(Duration::from_secs(20), wait).await.expect(device);
+                };
+                let watcher = async {
+                    guarded("up").await;
+                    // The chain went while the Pod was being connected.
+                    interfaces_tx.send_replace(Arc::new(vec![mk_record("pod-a")]));
+                    guarded("pod-a").await;
+                    stop.cancel();
+                };
+                let (ended, ()) = tokio::join!(guards.run(stop.clone()), watcher);
+                ended.unwrap();
+            });
+        });
+    }
+
     #[test]
     #[ignore = "needs root: make test"]
     fn flushed_chains_come_back_and_absent_links_get_none() {

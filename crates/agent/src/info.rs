@@ -237,6 +237,53 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn an_agent_ends_while_the_server_keeps_it_waiting() {
+        antrea_runtime::install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n\
+             users: [{{name: c, user: {{token: t}}}}]\n",
+            server.local_addr().unwrap()
+        );
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, kubeconfig).unwrap();
+        let options = kube_io::ClientOptions::new("test", "v0");
+        let client = Client::new(Some(&path), &options).await.unwrap();
+        let (_interfaces_tx, interfaces) = watch::channel(Arc::default());
+        let (_state_tx, bridge) = watch::channel(Arc::default());
+        let (_problems_tx, problems) = watch::channel(BTreeMap::new());
+        let socket = dir.path().join("db.sock");
+        let reporter = InfoLoop {
+            client,
+            options: Arc::new(mk_options()),
+            facts: NetworkFacts {
+                transport_interface: "br-phy".into(),
+                transport_mtu: 1500,
+                transport_ips: vec![],
+                pod_mtu: 1450,
+                pod_cidrs: vec![],
+            },
+            interfaces,
+            ovsdb: OvsdbSession::connect(switch::ovsdb_session::OvsdbConfig::new(socket)),
+            bridge,
+            api_up: Arc::default(),
+            problems,
+            certificate: String::new(),
+        };
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(reporter.run(stop.clone()));
+        let soon = Duration::from_secs(20);
+        // It takes the call, and is silent.
+        let call = timeout(soon, server.accept()).await.unwrap();
+        stop.cancel();
+        timeout(soon, running).await.expect("it ends").unwrap();
+        drop(call);
+    }
+
     #[test]
     fn a_report_names_what_is_down_and_why() {
         let facts = NetworkFacts {

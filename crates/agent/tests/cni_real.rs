@@ -9,6 +9,7 @@ mod cni_real {
     mod chain;
     mod connect;
     mod damage;
+    mod database;
     mod parallel;
     mod switch_away;
 }

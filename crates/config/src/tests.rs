@@ -53,6 +53,7 @@ fn a_file_as_people_write_it() {
     assert_eq!(config.default_mtu, Some(1400));
     assert_eq!(config.transport_interface_cidrs.len(), 2);
     assert_eq!(config.kubeconfig.unwrap().to_str(), Some("/etc/kube.conf"));
+    assert_eq!(config.client_limit, crate::ClientLimit { qps: 50.5, burst: 0 });
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use super::super::fake::FaultPoint;
 use super::*;
 
@@ -62,9 +64,11 @@ async fn a_step_of_del_that_is_too_slow_does_not_hit_the_next_add() {
         assert_eq!(rig.del("c1").await.unwrap_err().code, 11, "{point:?}");
         let again = rig.add("c1").await.unwrap_err();
         assert!(again.message.contains("has not ended yet"), "{point:?}: {again:?}");
+        assert_eq!(rig.server.overdue().load(Ordering::Relaxed), 1, "{point:?}");
         rig.fake.world().heal();
         rig.server.wait_undone().await;
         rig.assert_empty();
+        assert_eq!(rig.server.overdue().load(Ordering::Relaxed), 0, "{point:?}");
         let result = rig.add("c1").await.unwrap();
         rig.check("c1", &result).await.unwrap();
         rig.del("c1").await.unwrap();
