@@ -73,7 +73,7 @@ pub fn serve_udp(socket: &UdpSocket, name: &str) {
         // A lost answer looks like a lost request to the client, who judges.
         if request.starts_with(b"seq ") {
             let _ = socket.send_to(request, peer);
-        } else if let Some(own) = own_address_towards(peer) {
+        } else if let Some(own) = own_address(socket, peer) {
             let _ = socket.send_to(&encode(name, own, peer.ip().to_canonical()), peer);
         }
     }
@@ -135,6 +135,14 @@ fn encode(name: &str, own: IpAddr, peer: IpAddr) -> Vec<u8> {
     text
 }
 
+/// The address a peer is answered from: the one the socket is bound to. Only for a socket that is
+/// bound to none the kernel is asked, which looks at the routes of the calling thread's namespace and
+/// not at those of the socket's.
+fn own_address(socket: &UdpSocket, peer: SocketAddr) -> Option<IpAddr> {
+    let bound = socket.local_addr().ok()?.ip();
+    if bound.is_unspecified() { own_address_towards(peer) } else { Some(bound.to_canonical()) }
+}
+
 /// The address the kernel would answer this peer from.
 fn own_address_towards(peer: SocketAddr) -> Option<IpAddr> {
     let any: SocketAddr = if peer.is_ipv4() {
@@ -174,13 +182,16 @@ mod tests {
 
     #[test]
     fn numbered_datagrams_come_back_as_they_are() {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // The kernel itself would choose 127.0.0.1 as source.
+        let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
         let address = socket.local_addr().unwrap();
         std::thread::spawn(move || serve_udp(&socket, "x/y"));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut buffer = [0; 256];
-        for (request, want) in [("seq 5", "seq 5"), ("who", "{\"pod\":\"x/y\"")] {
+        for (request, want) in
+            [("seq 5", "seq 5"), ("who", "{\"pod\":\"x/y\",\"own\":\"127.0.0.2\"")]
+        {
             client.send_to(request.as_bytes(), address).unwrap();
             let n = client.recv(&mut buffer).unwrap();
             assert!(String::from_utf8_lossy(&buffer[..n]).starts_with(want));
