@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use crate::error::{Doing, Result};
-use crate::netns;
+use crate::{interrupt, netns};
 
 /// Where an agent answers, unless its configuration says otherwise.
 pub const AGENT_PORT: u16 = 10350;
@@ -44,11 +44,12 @@ fn failed_checks(answer: &str) -> Vec<String> {
 
 fn ask(netns: &Path, port: u16, path: &str) -> Result<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    let stream = netns::enter(netns, || TcpStream::connect_timeout(&address, WITHIN))?
+    let within = WITHIN * interrupt::patience();
+    let stream = netns::enter(netns, || TcpStream::connect_timeout(&address, within))?
         .doing(|| format!("connect to {address}"))?;
     stream
-        .set_read_timeout(Some(WITHIN))
-        .and_then(|()| stream.set_write_timeout(Some(WITHIN)))
+        .set_read_timeout(Some(within))
+        .and_then(|()| stream.set_write_timeout(Some(within)))
         .doing(|| "set up the connection".into())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,5 +1,6 @@
 //! Ctrl-C, SIGTERM and a closed terminal set a flag; whoever waits looks at it and stops in good order.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::error::{Doing, LabError, Result};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static PATIENCE: OnceLock<u32> = OnceLock::new();
+
+/// Environment variable with the factor by which waits are longer, for machines that are slow
+/// throughout, such as an emulated one.
+pub const PATIENCE_VARIABLE: &str = "ANTREA_LAB_PATIENCE";
 
 /// Begins to listen for SIGINT, SIGTERM and SIGHUP in a thread of its own.
 ///
@@ -60,7 +66,18 @@ pub fn check() -> Result<()> {
     if requested() { Err(LabError::new("interrupted")) } else { Ok(()) }
 }
 
-/// Waits until `condition` gives a value; it is asked every few milliseconds.
+/// How many times slower than usual everything may be here; 1 when nothing says so.
+#[must_use]
+pub fn patience() -> u32 {
+    *PATIENCE.get_or_init(|| factor(std::env::var(PATIENCE_VARIABLE).ok().as_deref()))
+}
+
+fn factor(text: Option<&str>) -> u32 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(1).clamp(1, 100)
+}
+
+/// Waits until `condition` gives a value; it is asked every few milliseconds, for `within` times
+/// [`patience`].
 ///
 /// # Errors
 /// When the time is over, or the user interrupts.
@@ -69,6 +86,7 @@ pub fn wait_for<T>(
     what: &str,
     mut condition: impl FnMut() -> Option<T>,
 ) -> Result<T> {
+    let within = within * patience();
     let deadline = Instant::now() + within;
     let mut pause = Duration::from_millis(2);
     loop {
@@ -80,6 +98,20 @@ pub fn wait_for<T>(
             return Err(LabError::new(format!("{what}: not within {:.1} s", within.as_secs_f64())));
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
+        pause = (pause * 2).min(Duration::from_millis(50) * patience());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::factor;
+
+    #[test]
+    fn the_factor_is_a_number_within_bounds() {
+        for (text, want) in
+            [(None, 1), (Some("8"), 8), (Some("0"), 1), (Some("9000"), 100), (Some("slow"), 1)]
+        {
+            assert_eq!(factor(text), want, "{text:?}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
 use crate::process::{ProcessId, Start, log_tail};
 use crate::state::Store;
+use crate::variant::Datapath;
 
 /// The schema that Debian's package brings.
 pub const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -42,19 +43,19 @@ pub fn start(store: &Store, node: &str) -> Result<()> {
     start_ovsdb(store, node)?;
     vsctl(&layout, &["--no-wait", "init"])?;
     let system_id = format!("external_ids:system-id={node}");
-    vsctl(
-        &layout,
-        &[
-            "--no-wait",
-            "set",
-            "Open_vSwitch",
-            ".",
-            &system_id,
-            "external_ids:antrea-netdev-uplink=eth0",
-            "other_config:n-handler-threads=1",
-            "other_config:n-revalidator-threads=1",
-        ],
-    )?;
+    let mut settings = vec![
+        "--no-wait",
+        "set",
+        "Open_vSwitch",
+        ".",
+        &system_id,
+        "other_config:n-handler-threads=1",
+        "other_config:n-revalidator-threads=1",
+    ];
+    if store.get().variant.datapath == Datapath::Netdev {
+        settings.push("external_ids:antrea-netdev-uplink=eth0");
+    }
+    vsctl(&layout, &settings)?;
     start_vswitchd(store, node)
 }
 
@@ -90,15 +91,18 @@ pub fn start_vswitchd(store: &Store, node: &str) -> Result<()> {
     let dir = layout.ovs();
     let log = layout.log(ROLE_VSWITCHD);
     let ctl = layout.vswitchd_ctl();
-    let id = with_dirs(Start::new("ovs-vswitchd", &log), &dir)
+    let mut start = with_dirs(Start::new("ovs-vswitchd", &log), &dir)
         .owned_by(store.layout().dir())
         .in_netns(layout.netns())
         .arg(format!("unix:{}", layout.db_sock().display()))
         .arg(format!("--unixctl={}", ctl.display()))
         .arg(format!("--pidfile={}", dir.join("ovs-vswitchd.pid").display()))
-        .arg("-vconsole:info")
-        .arg("--disable-system")
-        .spawn()?;
+        .arg("-vconsole:info");
+    if store.get().variant.datapath == Datapath::Netdev {
+        // The kernel's datapath, where there is one, is left to whoever uses it.
+        start = start.arg("--disable-system");
+    }
+    let id = start.spawn()?;
     store.record_process(ROLE_VSWITCHD, Some(node), id)?;
     await_start(ROLE_VSWITCHD, node, id, &log, || {
         std::os::unix::net::UnixStream::connect(&ctl).is_ok()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::echo::{self, Answer};
 use crate::error::{Doing, LabError, Result};
-use crate::netns;
+use crate::{interrupt, netns};
 
 /// Asks over TCP who answers.
 ///
@@ -24,11 +24,13 @@ pub fn tcp_who(netns: &Path, target: SocketAddr, within: Duration) -> Result<Ans
     serde_json::from_str(&line).doing(|| "decode the TCP answer".into())
 }
 
-/// Opens a TCP connection from inside a namespace; reads and writes are bounded by `within`.
+/// Opens a TCP connection from inside a namespace; reads and writes are bounded by `within` times
+/// the [`interrupt::patience`] of this machine.
 ///
 /// # Errors
 /// When it is not accepted in time.
 pub fn tcp_connect(netns: &Path, target: SocketAddr, within: Duration) -> Result<TcpStream> {
+    let within = within * interrupt::patience();
     let stream = netns::enter(netns, || TcpStream::connect_timeout(&target, within))?
         .doing(|| format!("connect to {target} over TCP"))?;
     stream
@@ -44,6 +46,7 @@ pub fn tcp_connect(netns: &Path, target: SocketAddr, within: Duration) -> Result
 /// # Errors
 /// When no answer comes in time.
 pub fn udp_who(netns: &Path, target: SocketAddr, within: Duration) -> Result<Answer> {
+    let within = within * interrupt::patience();
     let socket = udp_socket(netns, target)?;
     socket.set_read_timeout(Some(within / 4)).doing(|| "set up the socket".into())?;
     let deadline = Instant::now() + within;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::error::{Doing, LabError, Result};
-use crate::probe;
+use crate::{interrupt, probe};
 
-/// Datagrams per second and pair.
+/// Datagrams per second and pair, on a machine that is not slow throughout.
 pub const RATE: u64 = 1000;
 
 /// What became of a stream of numbered datagrams.
@@ -132,15 +132,20 @@ fn runs_of_losses(seen: &[bool]) -> Vec<(f64, usize)> {
         }
     }
     #[allow(clippy::cast_precision_loss)] // Numbers of datagrams stay far below 2^52.
-    let at = |i: usize| i as f64 / RATE as f64;
+    let at = |i: usize| i as f64 / rate() as f64;
     runs.into_iter().take(20).map(|(start, n)| (at(start), n)).collect()
+}
+
+/// Datagrams per second and pair here.
+fn rate() -> u64 {
+    RATE / u64::from(interrupt::patience())
 }
 
 fn send(socket: &UdpSocket, stop: &AtomicBool, sent: &AtomicU64) {
     let started = Instant::now();
     let mut n: u64 = 0;
     while !stop.load(Ordering::SeqCst) {
-        let due = started + Duration::from_micros(n * 1_000_000 / RATE);
+        let due = started + Duration::from_micros(n * 1_000_000 / rate());
         if let Some(wait) = due.checked_duration_since(Instant::now()) {
             std::thread::sleep(wait);
         }
@@ -186,7 +191,7 @@ fn receive(
         if stop.load(Ordering::SeqCst) {
             let since = *stopped_at.get_or_insert_with(Instant::now);
             let all = received.load(Ordering::SeqCst) >= sent.load(Ordering::SeqCst);
-            if since.elapsed() > Duration::from_secs(2)
+            if since.elapsed() > Duration::from_secs(2) * interrupt::patience()
                 || (all && since.elapsed() > Duration::from_millis(20))
             {
                 return (longest.as_secs_f64() * 1000.0, seen);

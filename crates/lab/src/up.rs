@@ -8,7 +8,7 @@ use crate::layout::{self, Layout};
 use crate::state::{LabState, Mode, NodeState, Phase, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
-use crate::variant::Variant;
+use crate::variant::{Datapath, Variant};
 use crate::{agent, down, interrupt, ovs, preflight, topology};
 
 /// What a lab shall be.
@@ -114,7 +114,9 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
 
 fn start(store: &Store, progress: &Progress) -> Result<()> {
     let state = store.get();
-    raise_sysctls(store)?;
+    if state.variant.datapath == Datapath::Netdev {
+        raise_sysctls(store)?;
+    }
     progress.step("underlay bridge and outside host");
     topology::make_underlay(store)?;
     interrupt::check()?;

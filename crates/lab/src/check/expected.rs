@@ -30,9 +30,9 @@ pub(super) fn objection(
     let Some(line) = line else { return Some("the list of expected results lacks it".into()) };
     let reason = reason.unwrap_or_default();
     match (line.result, result) {
-        ("passed", Verdict::Passed) => None,
-        ("impossible", Verdict::Impossible) if reason == line.reason => None,
-        ("impossible", Verdict::Impossible) => {
+        ("passed" | "passed-unless", Verdict::Passed) => None,
+        ("impossible" | "passed-unless", Verdict::Impossible) if reason == line.reason => None,
+        ("impossible" | "passed-unless", Verdict::Impossible) => {
             Some(format!("impossible for another reason than the listed {:?}", line.reason))
         }
         (listed, _) => Some(format!("listed as {listed}")),
@@ -58,12 +58,13 @@ impl<'a> Line<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::variant::{Datapath, IpFamily};
+    use crate::variant::{Datapath, IpFamily, Tunnel};
 
     const EXAMPLE: &str = "
 # a comment
 mtu  dual  *       netdev  impossible  no such wire
 mtu  *     geneve  netdev  passed
+mtu  *     gre     *       passed-unless  the kernel lacks it
 ";
 
     #[test]
@@ -71,6 +72,7 @@ mtu  *     geneve  netdev  passed
         let dual = Variant { family: IpFamily::Dual, ..Variant::default() };
         let ipv4 = Variant::default();
         let system = Variant { datapath: Datapath::System, ..ipv4 };
+        let gre = Variant { tunnel: Tunnel::Gre, ..ipv4 };
         for (name, variant, result, reason, want) in [
             ("as listed", ipv4, Verdict::Passed, None, None),
             ("impossible as listed", dual, Verdict::Impossible, Some("no such wire"), None),
@@ -96,6 +98,15 @@ mtu  *     geneve  netdev  passed
                 None,
                 Some("the list of expected results lacks it"),
             ),
+            ("what depends on the machine is there", gre, Verdict::Passed, None, None),
+            ("and is not", gre, Verdict::Impossible, Some("the kernel lacks it"), None),
+            (
+                "or lacks something else",
+                gre,
+                Verdict::Impossible,
+                Some("tired"),
+                Some("impossible for another reason than the listed \"the kernel lacks it\""),
+            ),
             ("failed", system, Verdict::Failed, Some("x"), None),
         ] {
             let seen = objection(EXAMPLE, "mtu", variant, result, reason);
@@ -112,7 +123,7 @@ mtu  *     geneve  netdev  passed
             assert!(known, "no such scenario: {text}");
             match line.result {
                 "passed" => assert!(line.reason.is_empty(), "{text}"),
-                "impossible" => assert!(!line.reason.is_empty(), "{text}"),
+                "impossible" | "passed-unless" => assert!(!line.reason.is_empty(), "{text}"),
                 _ => panic!("{text}"),
             }
         }

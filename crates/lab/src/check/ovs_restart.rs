@@ -12,10 +12,11 @@ use crate::addressing;
 use crate::cli::NodeComponent;
 use crate::component::{kill, start};
 use crate::error::{Doing, LabError, Result};
-use crate::interrupt::wait_for;
+use crate::interrupt::{self, wait_for};
 use crate::ovs;
 use crate::probe;
 use crate::status;
+use crate::variant::Datapath;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let store = context.store()?;
@@ -88,15 +89,19 @@ fn first_packet_across(context: &Context<'_>, from: &Pod<'_>, to: &Pod<'_>) -> R
     wait_for(Duration::from_secs(30), "the flows are back", || {
         flows(&node).ok().filter(|now| *now == before)
     })?;
-    // The agent finds the MACs of other nodes by itself: nothing was sent to one meanwhile.
-    let peers = addressing::node(context.variant.family, 2);
-    wait_for(Duration::from_secs(10), "the switch knows the other node's MAC", || {
-        let known = ovs::appctl(&node, &["tnl/neigh/show"]).ok()?;
-        let is_known = |peer: &IpAddr| known.split_whitespace().any(|w| w == peer.to_string());
-        peers.iter().any(is_known).then_some(())
-    })?;
+    // The agent finds the MACs of other nodes by itself: nothing was sent to one meanwhile. Under the
+    // kernel's datapath the kernel asks for them, and keeps the packet until it is answered.
+    if context.variant.datapath == Datapath::Netdev {
+        let peers = addressing::node(context.variant.family, 2);
+        wait_for(Duration::from_secs(10), "the switch knows the other node's MAC", || {
+            let known = ovs::appctl(&node, &["tnl/neigh/show"]).ok()?;
+            let is_known = |peer: &IpAddr| known.split_whitespace().any(|w| w == peer.to_string());
+            peers.iter().any(is_known).then_some(())
+        })?;
+    }
     let socket = probe::udp_socket(&from.sandbox.netns, to.target()?)?;
-    socket.set_read_timeout(Some(Duration::from_secs(1))).doing(|| "set up the socket".into())?;
+    let within = Duration::from_secs(1) * interrupt::patience();
+    socket.set_read_timeout(Some(within)).doing(|| "set up the socket".into())?;
     let mut buffer = [0; 64];
     Ok(socket.send(b"seq 1").is_ok() && socket.recv(&mut buffer).is_ok())
 }
