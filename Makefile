@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench docs clean
+.PHONY: help setup build demo test test-kernel bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,10 @@ demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's wa
 
 test: setup ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
 	$(CARGO) run --locked -q -p xtask -- ci
+
+test-kernel: build ## the lab's matrix and restarts on the kernel datapath, in a virtual machine
+	@deploy/setup.sh qemu-system-x86 seabios busybox-static kmod
+	$(CARGO) run --locked -q -p xtask -- test-kernel
 
 bench: build ## the figures of docs/performance.md, measured
 	$(CARGO) run --locked -q -p xtask -- bench

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs the Debian packages that building, the lab and the tests need. Does nothing when they are
-# there. Starts no service: Open vSwitch of the host is left as it is.
+# Installs the Debian packages that building, the lab and the tests need, and those named as
+# arguments. Does nothing when they are there. Starts no service: Open vSwitch of the host is left as
+# it is.
 set -eu
 
-packages="openvswitch-switch nftables iptables iproute2 ethtool conntrack tcpdump containernetworking-plugins gcc libc6-dev"
+packages="openvswitch-switch nftables iptables iproute2 ethtool conntrack tcpdump containernetworking-plugins gcc libc6-dev $*"
 missing=""
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"

@@ -8,6 +8,7 @@ mod docs;
 mod fuzz;
 mod gen_cni;
 mod generate;
+mod kernel;
 mod shim;
 mod tidy;
 mod workspace;
@@ -55,6 +56,18 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Boot Debian's kernel in QEMU and run the lab's scenarios on its datapath.
+    TestKernel {
+        /// Memory of the virtual machine, in MiB.
+        #[arg(long, default_value_t = 3072)]
+        memory: u32,
+        /// Minutes after which it is switched off.
+        #[arg(long, default_value_t = 45)]
+        minutes: u64,
+        /// What to run in it instead.
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
     /// Run the fenced commands of README and docs as written.
     Docs,
 }
@@ -69,6 +82,9 @@ fn main() -> anyhow::Result<()> {
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
         Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
+        Chore::TestKernel { memory, minutes, command } => {
+            kernel::run(&kernel::Options { memory, minutes, command })
+        }
         Chore::Docs => docs::run(&workspace::target_dir().join("release")),
     }
 }
