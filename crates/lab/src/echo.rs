@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use serde::{Deserialize, Serialize};
 
 /// The port it listens on, TCP and UDP.
@@ -25,6 +27,8 @@ pub struct Answer {
     pub peer: IpAddr,
 }
 
+/// Bytes that a socket for datagrams holds.
+const RECEIVE_BUFFER: usize = 4 << 20;
 /// Longest request line; more closes the connection.
 const MAX_LINE: u64 = 4096;
 
@@ -41,6 +45,16 @@ pub fn listen(port: u16) -> io::Result<(TcpListener, UdpSocket)> {
             let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?))
         }
+    }
+}
+
+/// Gives a socket room for what arrives while the machine gives its reader no time: datagrams that
+/// overflow there would count as lost on the way.
+pub fn make_room(socket: &UdpSocket) {
+    let wanted = RECEIVE_BUFFER;
+    // Past the machine's limit only root may go; without it the limit has to do.
+    if setsockopt(socket, RcvBufForce, &wanted).is_err() {
+        let _ = setsockopt(socket, RcvBuf, &wanted);
     }
 }
 
@@ -66,6 +80,7 @@ pub fn serve_tcp(listener: &TcpListener, name: &str) {
 
 /// Serves UDP for ever.
 pub fn serve_udp(socket: &UdpSocket, name: &str) {
+    make_room(socket);
     let mut buffer = vec![0; 65_536];
     loop {
         let Ok((n, peer)) = socket.recv_from(&mut buffer) else { continue };

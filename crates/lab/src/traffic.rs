@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::error::{Doing, LabError, Result};
-use crate::{interrupt, probe};
+use crate::{echo, interrupt, probe};
 
 /// Datagrams per second and pair, on a machine that is not slow throughout.
 pub const RATE: u64 = 1000;
@@ -68,9 +68,7 @@ impl Datagrams {
             .set_read_timeout(Some(Duration::from_millis(100)))
             .doing(|| "set up the socket".into())?;
         // A burst after a stall must not be lost in our own socket.
-        socket2::SockRef::from(&socket)
-            .set_recv_buffer_size(4 << 20)
-            .doing(|| "set up the socket".into())?;
+        echo::make_room(&socket);
         let reading = socket.try_clone().doing(|| "duplicate the socket".into())?;
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
@@ -253,7 +251,7 @@ impl Stream {
                 if report.error.is_some() {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(2) * interrupt::patience());
             }
             report
         });
@@ -273,7 +271,6 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::echo;
 
     #[test]
     fn losses_are_told_in_runs() {
