@@ -25,6 +25,8 @@ pub const NULL_BRIDGE: &str = "antrea-null";
 /// What AF_PACKET sockets need as receive buffer, in bytes; less costs TCP retransmissions.
 const RECEIVE_BUFFER: i64 = 8 << 20;
 const PORT_DEADLINE: Duration = Duration::from_secs(10);
+/// How long ovs-vswitchd may take over the MTU.
+const MTU_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Makes `br-phy`, moves the uplink into it, and returns the facts of the bridge's own port.
 pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<Uplink> {
@@ -45,6 +47,19 @@ pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<
     rtnl.call(|rtnl| link::wait_for(rtnl, BRIDGE, PORT_DEADLINE, |_| true))
         .await?
         .context("wait for br-phy")?;
+    // Left alone, ovs-vswitchd gives its own port the smallest MTU of the bridge's ports, but not
+    // always (3.1: not when the uplink's was read before). What it has is everybody's: the
+    // gateway's and that of every Pod.
+    let mtu = nic.mtu;
+    let mut own = PortSpec::new(BRIDGE, BRIDGE).interface_type("internal");
+    own.mtu_request = Some(mtu);
+    ovsdb.add_port(own).await.context("ask for the uplink's MTU on br-phy")?;
+    let same = rtnl
+        .call(move |rtnl| link::wait_for(rtnl, BRIDGE, MTU_PATIENCE, |link| link.mtu == mtu))
+        .await?;
+    if let Err(error) = same {
+        tracing::warn!(%error, uplink, mtu, "br-phy has another MTU than the uplink");
+    }
 
     let uplink = uplink.to_owned();
     rtnl.call(move |rtnl| take_over(rtnl, &uplink)).await?
