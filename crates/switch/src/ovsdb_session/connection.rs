@@ -62,8 +62,11 @@ pub(super) async fn run(
     let mut backoff = config.backoff_min;
     let mut last_error = String::new();
     loop {
-        let outcome = serve(&config, &mut transaction_rx, &outputs).await;
+        let mut connection = Connection::default();
+        let outcome = serve(&config, &mut transaction_rx, &outputs, &mut connection).await;
         let was_connected = outputs.connected_tx.send_replace(false);
+        // Only now do those who wait for a reply hear of it: whoever asks again waits for fresh rows.
+        drop(connection);
         // Whoever sent a transaction just before the end learns it now, not after a reconnect.
         while let Ok(transaction) = transaction_rx.try_recv() {
             let _ = transaction.reply_tx.send(Err(OvsdbError::Disconnected));
@@ -97,12 +100,12 @@ async fn serve(
     config: &OvsdbConfig,
     transaction_rx: &mut mpsc::Receiver<Transaction>,
     outputs: &Outputs,
+    connection: &mut Connection,
 ) -> Result<(), ConnectionError> {
     let stream = timeout(config.probe_interval, UnixStream::connect(&config.socket))
         .await
         .map_err(|_| ConnectionError::Silent(config.probe_interval))??;
     let (mut reader, mut writer) = stream.into_split();
-    let mut connection = Connection::default();
     writer.write_all(&connection.begin_monitor()).await?;
 
     let mut buffer = vec![0; 64 << 10];
