@@ -47,9 +47,9 @@ pub async fn prepare(ovsdb: &OvsdbSession, rtnl: &Rtnl, uplink: &str) -> Result<
     rtnl.call(|rtnl| link::wait_for(rtnl, BRIDGE, PORT_DEADLINE, |_| true))
         .await?
         .context("wait for br-phy")?;
-    // Left alone, ovs-vswitchd gives its own port the smallest MTU of the bridge's ports, but not
-    // always (3.1: not when the uplink's was read before). What it has is everybody's: the
-    // gateway's and that of every Pod.
+    // Left alone, ovs-vswitchd gives its own port the smallest MTU of the bridge's ports late, and
+    // now and then never (seen with 3.1). What the port has is everybody's: the gateway's and that
+    // of every Pod.
     let mtu = nic.mtu;
     let mut own = PortSpec::new(BRIDGE, BRIDGE).interface_type("internal");
     own.mtu_request = Some(mtu);

@@ -23,13 +23,7 @@ const DELAY: Duration = Duration::from_millis(150);
 /// Note on all ports of the session.
 const OWNER: (&str, &str) = ("owner", "faults");
 
-const KINDS: [FaultKind; 5] = [
-    FaultKind::Delay(DELAY),
-    FaultKind::CutBefore,
-    FaultKind::Truncate,
-    FaultKind::CutAfter,
-    FaultKind::Swallow,
-];
+const KINDS: [FaultKind; 5] = FaultKind::each(DELAY);
 
 fn mk_config(socket: &Path) -> OvsdbConfig {
     let mut config = OvsdbConfig::new(socket);

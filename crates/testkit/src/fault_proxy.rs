@@ -54,6 +54,14 @@ pub enum FaultKind {
     Swallow,
 }
 
+impl FaultKind {
+    /// One of each kind.
+    #[must_use]
+    pub const fn each(delay: Duration) -> [Self; 5] {
+        [Self::Delay(delay), Self::CutBefore, Self::Truncate, Self::CutAfter, Self::Swallow]
+    }
+}
+
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

@@ -257,6 +257,29 @@ pub fn mac_for(ips: &[IpAddr]) -> MacAddr {
     MacAddr([b0, b1, b2, b3, b4, b5])
 }
 
+/// Interfaces for tests.
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::*;
+
+    /// A complete interface of a Pod named like its container.
+    pub(in super::super) fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
+        let attachment = Attachment::new(container_id, USUAL_IFNAME).unwrap();
+        let pod = PodName { namespace: "shop".into(), name: container_id.into() };
+        let ips = vec!["10.77.1.5".parse().unwrap()];
+        PodRecord {
+            host_name: HostIfName::generate(&pod, &attachment, 0),
+            attachment,
+            pod,
+            netns: "/run/netns/p".into(),
+            network: "antrea".into(),
+            mac: mac_for(&ips),
+            ips,
+            ofport: OfPort(ofport),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

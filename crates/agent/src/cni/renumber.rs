@@ -2,9 +2,9 @@
 //!
 //! A number is the switch's to give: it changes when ovs-vswitchd starts anew without one in the
 //! database, or when somebody asks for another, and it goes with its port. A port that somebody
-//! deleted under a running Pod is made again. What has to change is
-//! decided from the interfaces that are known and the database's rows alone ([`decide`]); the loop
-//! around it takes each Pod's lock, looks again, and states the flows anew.
+//! deleted under a running Pod is made again. What has to change is decided from the interfaces that
+//! are known and the database's rows alone ([`decide`]); the loop around it takes each Pod's lock,
+//! looks again, and states the flows anew.
 //!
 //! Not here: the number of a port that is being added (`plan`).
 
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::failure::chain;
-use super::model::{PodRecord, external_id};
+use super::model::{PodRecord, is_port_of};
 use super::server::{Node, Server, Shared};
 use super::store::EntryState;
 
@@ -72,10 +72,9 @@ pub(super) fn decide<'a>(
         ports.insert(view.port.name.clone(), view);
     }
     let number = |record: &PodRecord| {
-        let view = ports.get(record.host_name.as_str()).filter(|view| {
-            let owner = view.port.external_ids.get(external_id::CONTAINER_ID);
-            owner.is_some_and(|id| id == record.attachment.container_id.as_str())
-        });
+        let view = ports
+            .get(record.host_name.as_str())
+            .filter(|view| is_port_of(&view.port.external_ids, &record.attachment));
         match view {
             None => Some((OfPort::NONE, PortSeen::Gone)),
             Some(view) => {
@@ -193,24 +192,8 @@ mod tests {
 
     use ovsdb::{Bridge, Interface, Port, Uuid};
 
-    use super::super::model::{HostIfName, PodName, mac_for};
+    use super::super::model::fixture::mk_record;
     use super::*;
-
-    fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
-        let attachment = Attachment::new(container_id, "eth0").unwrap();
-        let pod = PodName { namespace: "shop".into(), name: container_id.into() };
-        let ips = vec!["10.77.1.5".parse().unwrap()];
-        PodRecord {
-            host_name: HostIfName::generate(&pod, &attachment, 0),
-            attachment,
-            pod,
-            netns: "/run/netns/p".into(),
-            network: "antrea".into(),
-            mac: mac_for(&ips),
-            ips,
-            ofport: OfPort(ofport),
-        }
-    }
 
     /// Rows of a bridge with these Pods' ports, each with what the database has as its number.
     fn mk_rows(ports: &[(&PodRecord, Option<i64>)]) -> Snapshot {
@@ -274,8 +257,13 @@ mod tests {
     fn a_port_of_the_same_name_is_somebody_elses() {
         let a = mk_record("a", 70);
         let thief = PodRecord { host_name: a.host_name.clone(), ..mk_record("thief", 70) };
-        let changes = decide([&a], "br-int", &mk_rows(&[(&thief, Some(70))]));
-        assert_eq!(changes[0].ofport, OfPort::NONE);
+        // The same container's other interface is somebody else, too.
+        let second = Attachment::new("a", "eth1").unwrap();
+        let second = PodRecord { attachment: second, ..a.clone() };
+        for other in [thief, second] {
+            let changes = decide([&a], "br-int", &mk_rows(&[(&other, Some(70))]));
+            assert_eq!((changes[0].ofport, changes[0].port), (OfPort::NONE, PortSeen::Gone));
+        }
     }
 
     #[test]

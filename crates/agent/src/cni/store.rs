@@ -149,24 +149,8 @@ impl InterfaceStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::mac_for;
+    use super::super::model::fixture::mk_record;
     use super::*;
-
-    fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
-        let attachment = Attachment::new(container_id, "eth0").unwrap();
-        let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
-        let ips = vec!["10.77.1.5".parse().unwrap()];
-        PodRecord {
-            host_name: HostIfName::generate(&pod, &attachment, 0),
-            attachment,
-            pod,
-            netns: "/run/netns/p".into(),
-            network: "antrea".into(),
-            mac: mac_for(&ips),
-            ips,
-            ofport: OfPort(ofport),
-        }
-    }
 
     #[test]
     fn numbers_go_round_and_skip_what_is_used() {
