@@ -20,6 +20,7 @@ pub mod netdev;
 pub mod node_loop;
 pub mod nodes;
 pub mod options;
+pub mod own_node;
 pub mod peers;
 mod run;
 pub mod upkeep;

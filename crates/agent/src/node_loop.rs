@@ -3,7 +3,6 @@
 //! Takes the whole list each time and is run again every minute, when the switch was away, and when
 //! the kernel says that a link of ours changed: whatever somebody changed is put back.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use host::monitor::{Monitor, Topics};
 use host::neighbour;
 use host::netlink::Rtnl;
 use host::nft::node::{Masquerade, NodeRules};
+use host::uplink::Uplink;
 use ipnet::IpNet;
 use pipeline::fields::VIRTUAL_MAC;
 use pipeline::{Category, NodeConfig, PeerNode};
@@ -28,6 +28,7 @@ use crate::gateway::openflow_to_host;
 use crate::health::NodeHealth;
 use crate::netdev;
 use crate::nodes::{ClusterNode, NodeList};
+use crate::own_node::OwnAddresses;
 use crate::peers::{Op, Peer, Peers};
 use crate::upkeep::Upkeep;
 
@@ -53,8 +54,10 @@ pub struct NodeLoop {
     pub tunnel_port: Option<u16>,
     /// How Pods reach the outside.
     pub masquerade: Masquerade,
-    /// This node's own addresses, as the list of nodes had them at the start.
-    pub own_addresses: Vec<IpAddr>,
+    /// The transport interface, as it was at the start.
+    pub uplink: Uplink,
+    /// This node's own addresses, as they were at the start.
+    pub own_addresses: OwnAddresses,
     /// Where outcomes are noted.
     pub health: NodeHealth,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
@@ -70,9 +73,7 @@ impl NodeLoop {
     pub async fn take(&mut self, nodes: &NodeList) -> Result<()> {
         let Some(nodes) = nodes else { return Ok(()) };
         let own = nodes.iter().find(|node| node.name == self.peers.own_name());
-        if let Some(changed) =
-            own.and_then(|own| own_change(&self.node.pod_cidrs, &self.own_addresses, own))
-        {
+        if let Some(changed) = own.and_then(|own| self.own_change(own)) {
             bail!("{changed}: the agent starts again");
         }
         for op in self.peers.step(nodes) {
@@ -91,6 +92,17 @@ impl NodeLoop {
         }
         self.resync().await;
         Ok(())
+    }
+
+    /// Says what of this node's own entry makes it another node than the agent came up as.
+    fn own_change(&self, own: &ClusterNode) -> Option<String> {
+        pod_cidrs_change(&self.node.pod_cidrs, &own.pod_cidrs).or_else(|| {
+            if own.addresses.is_empty() {
+                return None; // For a while: nothing is said.
+            }
+            let now = OwnAddresses::of(&self.uplink, &own.addresses)?;
+            self.own_addresses.change_to(&now)
+        })
     }
 
     /// Brings the kernel to what the node and the peers in force need.
@@ -211,23 +223,10 @@ impl NodeLoop {
     }
 }
 
-/// Says what of this node's own entry is not what it was. One that is empty for a while says
-/// nothing, and the order of addresses neither. Pure.
-fn own_change(pod_cidrs: &[IpNet], addresses: &[IpAddr], now: &ClusterNode) -> Option<String> {
-    if !now.pod_cidrs.is_empty() && now.pod_cidrs != pod_cidrs {
-        return Some(format!(
-            "the Pod CIDRs of this node changed from {pod_cidrs:?} to {:?}",
-            now.pod_cidrs
-        ));
-    }
-    let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
-    if !now.addresses.is_empty() && set(&now.addresses) != set(addresses) {
-        return Some(format!(
-            "the addresses of this node changed from {addresses:?} to {:?}",
-            now.addresses
-        ));
-    }
-    None
+/// Says whether the Pod CIDRs are others `now`; a list that is empty for a while says nothing. Pure.
+fn pod_cidrs_change(before: &[IpNet], now: &[IpNet]) -> Option<String> {
+    (!now.is_empty() && now != before)
+        .then(|| format!("the Pod CIDRs of this node changed from {before:?} to {now:?}"))
 }
 
 /// Waits until there is a connection to the switch that is not the one known, and notes it.
@@ -258,31 +257,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_the_nodes_own_entry() {
-        let cidrs: Vec<IpNet> = vec!["10.1.0.0/24".parse().unwrap()];
-        let ips = |texts: &[&str]| -> Vec<IpAddr> {
-            texts.iter().map(|text| text.parse().unwrap()).collect()
-        };
-        let addresses = ips(&["172.30.0.1", "fd00::1"]);
-        for (name, cidr, now, want) in [
-            ("the same", "10.1.0.0/24", &["172.30.0.1", "fd00::1"][..], None),
-            ("another order", "10.1.0.0/24", &["fd00::1", "172.30.0.1"], None),
-            ("empty for a while", "", &[], None),
-            ("another prefix", "10.2.0.0/24", &["172.30.0.1", "fd00::1"], Some("Pod CIDRs")),
-            ("another address", "10.1.0.0/24", &["172.30.0.9", "fd00::1"], Some("addresses")),
-            ("one less", "10.1.0.0/24", &["172.30.0.1"], Some("addresses")),
-        ] {
-            let own = ClusterNode {
-                name: "own".into(),
-                pod_cidrs: cidr.parse().into_iter().collect(),
-                addresses: ips(now),
-            };
-            let change = own_change(&cidrs, &addresses, &own);
-            assert_eq!(change.is_some(), want.is_some(), "{name}: {change:?}");
-            if let (Some(change), Some(want)) = (change, want) {
-                assert!(change.starts_with(&format!("the {want} of this node")), "{change}");
-            }
-        }
+    fn another_pod_cidr_is_a_change_and_none_for_a_while_is_not() {
+        let cidrs = |text: &str| -> Vec<IpNet> { text.parse().into_iter().collect() };
+        let before = cidrs("10.1.0.0/24");
+        assert_eq!(pod_cidrs_change(&before, &before), None);
+        assert_eq!(pod_cidrs_change(&before, &[]), None);
+        let change = pod_cidrs_change(&before, &cidrs("10.2.0.0/24")).unwrap();
+        assert!(change.starts_with("the Pod CIDRs of this node changed from"), "{change}");
     }
 
     #[tokio::test]

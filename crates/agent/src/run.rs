@@ -4,7 +4,7 @@
 //! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
 //! already right, so nothing that forwards is interrupted.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,8 +33,9 @@ use crate::health::NodeHealth;
 use crate::info::{InfoLoop, NetworkFacts};
 use crate::mtu::{self, Encryption};
 use crate::node_loop::{self, NodeLoop};
-use crate::nodes::{self, ClusterNode, NodeList};
+use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
+use crate::own_node::{OwnAddresses, UplinkBy, own_node};
 use crate::peers::Peers;
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
@@ -55,12 +56,10 @@ struct NodeNetwork {
     uplink: Uplink,
     /// When that was read.
     uplink_seen: Instant,
-    transport: IpAddr,
+    own_addresses: OwnAddresses,
     pod_mtu: u32,
     gateway: Gateway,
     node: NodeConfig,
-    /// Addresses of this node in the list of nodes.
-    own_addresses: Vec<IpAddr>,
     layout: LayoutFound,
 }
 
@@ -297,33 +296,30 @@ async fn bring_up(
     })?;
     check_version(ovsdb)?;
     ready_tx.send_replace(Readiness::WaitingFor("the Pod CIDR of this node"));
-    let own = own_node(nodes_rx.clone(), &options.node_name).await?;
-    ready_tx.send_replace(Readiness::WaitingFor("the bridge and the gateway"));
-
-    let rtnl = Rtnl::open().context("open netlink")?;
     let facts = Facts {
         kernel_module: kernel_module(ovsdb),
         marked_uplink: ovsdb.external_ids().get(netdev::UPLINK_MARK).cloned(),
     };
     let datapath = datapath::choose(config.datapath_type, &facts)?;
-    let uplink = match (datapath, &facts.marked_uplink) {
-        (Datapath::Netdev, Some(name)) => {
+    let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
+    let by = UplinkBy::of(config, marked_uplink.as_ref());
+    let own = own_node(nodes_rx.clone(), &options.node_name, &by).await?;
+    ready_tx.send_replace(Readiness::WaitingFor("the bridge and the gateway"));
+
+    let rtnl = Rtnl::open().context("open netlink")?;
+    let uplink = match by {
+        UplinkBy::Mark(name) => {
             netdev::ensure_null_bridge(&rtnl)?;
-            netdev::prepare(ovsdb, &rtnl, name).await?
+            netdev::prepare(ovsdb, &rtnl, &name).await?
         }
-        _ => find_transport(options, &rtnl, &own)?,
+        UplinkBy::Config(transport) => find_transport(&rtnl, &transport)?,
+        UplinkBy::NodeIps => find_transport(&rtnl, &Transport::NodeIps(own.addresses.clone()))?,
     };
     let uplink_seen = Instant::now();
-    let (ipv4, ipv6) = uplink.primary();
-    let Some(transport) = own
-        .addresses
-        .iter()
-        .copied()
-        .find(|ip| uplink.addresses.iter().any(|a| a.net.addr() == *ip))
-        .or(ipv4.or(ipv6).map(|net| net.addr()))
-    else {
+    let Some(own_addresses) = OwnAddresses::of(&uplink, &own.addresses) else {
         bail!("transport interface {} has no address", uplink.name);
     };
+    let transport = own_addresses.transport;
     let overhead = mtu::overhead(Some(config.tunnel_type), Encryption::None, transport);
     let pod_mtu = mtu::pod_mtu(config.default_mtu, uplink.mtu, overhead);
     tracing::info!(
@@ -338,10 +334,6 @@ async fn bring_up(
     let tunnel = gateway::ensure_tunnel(ovsdb, config).await?;
     let gateway = gateway::ensure_gateway(ovsdb, &rtnl, config, &own.pod_cidrs, pod_mtu).await?;
     let families = Families::of(&own.pod_cidrs).context("the node has no Pod CIDR")?;
-    let mut node_ips: Vec<IpAddr> = uplink.addresses.iter().map(|a| a.net.addr()).collect();
-    node_ips.extend(
-        own.addresses.iter().filter(|ip| !node_ips.contains(ip)).copied().collect::<Vec<_>>(),
-    );
     let node = NodeConfig {
         families,
         gateway: pipeline::Gateway {
@@ -355,19 +347,17 @@ async fn bring_up(
             port: config.effective_tunnel_port().unwrap_or(0),
         }),
         pod_cidrs: own.pod_cidrs.clone(),
-        node_ips,
+        node_ips: own_addresses.node_ips.iter().copied().collect(),
     };
-    let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
     Ok(NodeNetwork {
         datapath,
         marked_uplink,
         uplink,
         uplink_seen,
-        transport,
+        own_addresses,
         pod_mtu,
         gateway,
         node,
-        own_addresses: own.addresses,
         layout,
     })
 }
@@ -394,38 +384,8 @@ fn kernel_module(ovsdb: &OvsdbSession) -> bool {
     offered && Path::new("/sys/module/openvswitch").exists()
 }
 
-/// Waits until the list of nodes has this one with a Pod CIDR.
-async fn own_node(mut nodes_rx: watch::Receiver<NodeList>, name: &str) -> Result<ClusterNode> {
-    let mut said = false;
-    loop {
-        let own = nodes_rx
-            .borrow_and_update()
-            .as_ref()
-            .and_then(|nodes| nodes.iter().find(|node| node.name == name).cloned());
-        match own {
-            Some(own) if !own.pod_cidrs.is_empty() => return Ok(own),
-            own => {
-                if !said && nodes_rx.borrow().is_some() {
-                    said = true;
-                    let lacks = if own.is_some() { "has no Pod CIDR" } else { "is not known" };
-                    tracing::warn!("node {name} {lacks} yet; is Node IPAM enabled somewhere?");
-                }
-                nodes_rx.changed().await.context("the list of nodes ended")?;
-            }
-        }
-    }
-}
-
-fn find_transport(options: &Options, rtnl: &Rtnl, own: &ClusterNode) -> Result<Uplink> {
-    let config = &options.config;
-    let by = if let Some(name) = &config.transport_interface {
-        Transport::Name(name.clone())
-    } else if !config.transport_interface_cidrs.is_empty() {
-        Transport::Cidrs(config.transport_interface_cidrs.clone())
-    } else {
-        Transport::NodeIps(own.addresses.clone())
-    };
-    uplink::find(rtnl, &by).context("find the transport interface (transportInterface names it)")
+fn find_transport(rtnl: &Rtnl, by: &Transport) -> Result<Uplink> {
+    uplink::find(rtnl, by).context("find the transport interface (transportInterface names it)")
 }
 
 fn tunnel_kind(kind: antrea_config::TunnelType) -> TunnelKind {
@@ -457,7 +417,7 @@ fn mk_node_loop(
 ) -> Result<NodeLoop> {
     let masquerade = if options.config.no_snat { Masquerade::Off } else { Masquerade::On };
     Ok(NodeLoop {
-        peers: Peers::new(&options.node_name, network.transport),
+        peers: Peers::new(&options.node_name, network.own_addresses.transport),
         bridge: bridge.clone(),
         node: network.node.clone(),
         rtnl: Rtnl::open().context("open netlink")?,
@@ -473,6 +433,7 @@ fn mk_node_loop(
         },
         tunnel_port: options.config.effective_tunnel_port(),
         masquerade,
+        uplink: network.uplink.clone(),
         own_addresses: network.own_addresses.clone(),
         health: health.clone(),
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
