@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("antrea-config", &[]),
     ("cni-api", &[]),
     ("pipeline", &["openflow"]),
+    ("policy", &["apis"]),
     ("switch", &["openflow", "ovsdb"]),
     ("host", &[]),
     ("antrea-runtime", &[]),
@@ -63,7 +64,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that hold data or decisions: no socket, clock, task or lock.
-const PURE: &[&str] = &["openflow", "ovsdb", "apis", "addresses", "antrea-config", "pipeline"];
+const PURE: &[&str] =
+    &["openflow", "ovsdb", "apis", "addresses", "antrea-config", "pipeline", "policy"];
 
 /// What a pure crate must not reach, even through another crate.
 const IMPURE: &[&str] = &[

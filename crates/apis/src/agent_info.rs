@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::common::{
     ConditionStatus, NetworkPolicyControllerInfo, ObjectReference, Timestamp, whole_seconds,
 };
-use crate::crd::{Column, cluster_kind};
+use crate::crd::{Column, custom_kind};
 use crate::schema;
 
 /// Report of an agent; the object's name is that of its Node.
@@ -152,13 +152,16 @@ pub enum AgentConditionType {
     OpenflowConnectionUp,
 }
 
-cluster_kind! {
+custom_kind! {
     AntreaAgentInfo {
         group: "crd.antrea.io",
         version: "v1beta1",
+        scope: Cluster,
         plural: "antreaagentinfos",
         singular: "antreaagentinfo",
         short_names: &["aai"],
+        subresources: &[],
+        refine: crate::crd::as_derived,
         columns: &[
             Column::new(
                 "Healthy",

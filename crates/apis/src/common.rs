@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
+
 pub use k8s_openapi::ByteString;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub use k8s_openapi::jiff::Timestamp;
@@ -57,6 +59,22 @@ impl ObjectReference {
             name: Some(name.into()),
             ..Self::default()
         }
+    }
+}
+
+words! {
+    /// A protocol above IP that policies can name.
+    Protocol {
+        /// TCP.
+        Tcp = "TCP",
+        /// UDP.
+        Udp = "UDP",
+        /// SCTP.
+        Sctp = "SCTP",
+        /// ICMP, and ICMPv6 between IPv6 addresses.
+        Icmp = "ICMP",
+        /// IGMP.
+        Igmp = "IGMP",
     }
 }
 

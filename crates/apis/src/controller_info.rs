@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::common::{
     ConditionStatus, NetworkPolicyControllerInfo, ObjectReference, Timestamp, whole_seconds,
 };
-use crate::crd::{Column, cluster_kind};
+use crate::crd::{Column, custom_kind};
 
 /// Name of the only object of this kind.
 pub const NAME: &str = "antrea-controller";
@@ -95,13 +95,16 @@ pub enum ControllerConditionType {
     ControllerHealthy,
 }
 
-cluster_kind! {
+custom_kind! {
     AntreaControllerInfo {
         group: "crd.antrea.io",
         version: "v1beta1",
+        scope: Cluster,
         plural: "antreacontrollerinfos",
         singular: "antreacontrollerinfo",
         short_names: &["aci"],
+        subresources: &[],
+        refine: crate::crd::as_derived,
         columns: &[
             Column::new(
                 "Healthy",

@@ -139,7 +139,7 @@ fn names_and_columns() {
         .map(|crd| {
             let names = &crd.spec.names;
             let version = &crd.spec.versions[0];
-            assert!(version.subresources.is_none(), "these kinds have no status subresource");
+            let status = if version.subresources.is_some() { "+status" } else { "" };
             let columns: Vec<String> = version
                 .additional_printer_columns
                 .iter()
@@ -147,7 +147,7 @@ fn names_and_columns() {
                 .map(|column| format!("{} {}", column.name, column.priority.unwrap_or(0)))
                 .collect();
             format!(
-                "{} {} {:?} {}: {}",
+                "{} {}{status} {:?} {}: {}",
                 crd.metadata.name.as_deref().unwrap(),
                 version.name,
                 names.short_names.as_ref().unwrap(),
@@ -163,6 +163,13 @@ fn names_and_columns() {
              Last Heartbeat 0, Version 1, Node 1, Num Pods 2, Subnets 2",
             "antreacontrollerinfos.crd.antrea.io v1beta1 [\"aci\"] Cluster: Healthy 0, \
              Last Heartbeat 0, Version 1, Connected Agents 1, Node 1, Num Network Policies 2",
+            "clustergroups.crd.antrea.io v1beta1+status [\"cg\"] Cluster: ",
+            "clusternetworkpolicies.crd.antrea.io v1beta1+status [\"acnp\"] Cluster: \
+             Tier 0, Priority 0, Desired Nodes 0, Current Nodes 0, Age 0",
+            "groups.crd.antrea.io v1beta1+status [\"grp\"] Namespaced: ",
+            "networkpolicies.crd.antrea.io v1beta1+status [\"annp\", \"anp\"] Namespaced: \
+             Tier 0, Priority 0, Desired Nodes 0, Current Nodes 0, Age 0",
+            "tiers.crd.antrea.io v1beta1 [\"tr\"] Cluster: Priority 0, Age 0",
         ]
     );
 }
@@ -170,10 +177,15 @@ fn names_and_columns() {
 #[test]
 fn schemas_are_structural() {
     fn walk(schema: &Value, path: &str) {
-        for keyword in ["$ref", "nullable", "oneOf", "anyOf", "allOf", "title", "default"] {
+        for keyword in ["$ref", "nullable", "anyOf", "allOf", "title", "default"] {
             assert!(schema.get(keyword).is_none(), "{keyword} at {path}");
         }
-        assert!(schema["type"].is_string(), "no type at {path}");
+        for choice in schema["oneOf"].as_array().into_iter().flatten() {
+            let keywords: Vec<_> = choice.as_object().unwrap().keys().collect();
+            assert!(keywords == ["required"] || keywords == ["format"], "{keywords:?} at {path}");
+        }
+        let is_union = schema["x-kubernetes-int-or-string"] == json!(true);
+        assert_ne!(is_union, schema["type"].is_string(), "type at {path}");
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             walk(field, &format!("{path}.{name}"));
         }
