@@ -1,3 +1,4 @@
 //! The features, one file each.
 
+pub mod network_policy;
 pub mod pod_connectivity;

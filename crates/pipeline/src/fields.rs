@@ -5,6 +5,7 @@
 mod address;
 mod conntrack;
 mod cookie;
+mod meter;
 mod port;
 mod priority;
 mod register;
@@ -13,6 +14,7 @@ mod table;
 pub use address::*;
 pub use conntrack::*;
 pub use cookie::{COOKIE_MARKER, Category, cookie};
+pub use meter::*;
 pub use port::*;
 pub use priority::*;
 pub use register::*;

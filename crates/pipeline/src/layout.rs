@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use openflow::{Flow, Intent, Match, TableId};
 
-use crate::features::pod_connectivity;
+use crate::features::{network_policy, pod_connectivity};
 use crate::fields::{self, Category, Miss, Pipeline, Stage, TABLES, Table, cookie};
 use crate::node::NodeConfig;
 
@@ -17,7 +17,8 @@ pub struct Layout {
 impl Layout {
     /// The tables that the node's features need.
     pub(crate) fn of(node: &NodeConfig) -> Self {
-        let needed = pod_connectivity::needed_tables(node);
+        let mut needed = pod_connectivity::needed_tables(node);
+        needed.extend(network_policy::needed_tables());
         let active = TABLES.iter().filter(|t| needed.contains(&t.id)).map(|t| (t.id, t)).collect();
         Self { active }
     }

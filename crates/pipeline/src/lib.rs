@@ -12,6 +12,7 @@ pub mod fields;
 mod layout;
 mod node;
 
+pub use features::network_policy as policy;
 pub use features::pod_connectivity as connectivity;
 pub use fields::{Category, LAYOUT_VERSION, tables};
 pub use layout::{Layout, miss_flows};

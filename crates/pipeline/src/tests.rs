@@ -3,6 +3,9 @@
 mod fixture;
 mod golden;
 mod live;
+mod policy_flows;
+mod policy_live;
+mod policy_trace;
 mod properties;
 mod switch;
 mod trace;

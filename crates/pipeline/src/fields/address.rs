@@ -11,6 +11,10 @@ pub const VIRTUAL_MAC: MacAddr = MacAddr([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
 /// The same, between clusters.
 pub const MULTICLUSTER_VIRTUAL_MAC: MacAddr = MacAddr([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0]);
 
+/// Source of frames on the gateway port that the host itself made, where the host marks them so: a
+/// packet mark does not cross the port on every datapath.
+pub const HOST_MAC: MacAddr = MacAddr([0x0a, 0x00, 0x00, 0x00, 0x80, 0x01]);
+
 /// Next hop of Services' routes, and source of hairpinned Service traffic.
 pub const VIRTUAL_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 253);
 

@@ -11,7 +11,8 @@ pub const CT_ZONE_V6: u16 = 0xffe6;
 /// Zone in which IPv6 sources are translated.
 pub const CT_ZONE_SNAT_V6: u16 = 0xffe7;
 
-/// Where the connection's first packet came from; a copy of [`super::SOURCE`].
+/// Where the connection's first packet came from; a copy of [`super::SOURCE`]. 0 until the
+/// connection has passed all policies.
 pub const CT_SOURCE: Subfield = Subfield::new(Field::CtMark, 0, 3);
 /// The connection goes to a Service and its destination was translated.
 pub const CT_SERVICE: Subfield = Subfield::new(Field::CtMark, 4, 4);

@@ -12,7 +12,7 @@ pub struct RegMark {
 }
 
 impl RegMark {
-    const fn new(place: Subfield, value: u32) -> Self {
+    pub(crate) const fn new(place: Subfield, value: u32) -> Self {
         Self { place, value }
     }
 
@@ -63,11 +63,11 @@ pub const REWRITE_MAC: RegMark = RegMark::new(Subfield::reg_bit(0, 9), 1);
 pub const KEEP_MAC: RegMark = RegMark::new(Subfield::reg_bit(0, 9), 0);
 
 /// A policy rule denied the packet.
-pub const POLICY_DENY: Subfield = Subfield::reg_bit(0, 10);
+pub const POLICY_DENY: RegMark = RegMark::new(Subfield::reg_bit(0, 10), 1);
 /// What the rule said: 0 allow, 1 drop, 2 reject, 3 pass.
 pub const POLICY_DISPOSITION: Subfield = Subfield::reg(0, 11, 12);
 /// The packet is a rejection made by the agent.
-pub const GENERATED_REJECT: Subfield = Subfield::reg_bit(0, 13);
+pub const GENERATED_REJECT: RegMark = RegMark::new(Subfield::reg_bit(0, 13), 1);
 /// The Service has no endpoint.
 pub const NO_ENDPOINT: Subfield = Subfield::reg_bit(0, 14);
 /// Reserved: a rule under audit would have denied the packet.

@@ -7,6 +7,7 @@ use openflow::{Flow, Intent, MacAddr, OfPort};
 
 use crate::connectivity::{node_flows, peer_flows, pod_flows};
 use crate::fields::{GATEWAY_OFPORT, TUNNEL_OFPORT};
+use crate::policy::{HostMark, PolicyConfig};
 use crate::{
     Families, Gateway, NodeConfig, PeerNode, PodInterface, Tunnel, TunnelKind, miss_flows,
 };
@@ -68,18 +69,30 @@ pub(super) fn mk_peer(families: Families, n: u8) -> PeerNode {
     }
 }
 
+/// Meters left out: policies have some.
 pub(super) fn flows(intents: Vec<Intent>) -> Vec<Flow> {
     let flow = |intent| match intent {
-        Intent::Flow(flow) => flow,
+        Intent::Flow(flow) => Some(flow),
+        Intent::Meter(_) => None,
         other => panic!("connectivity needs flows only, not {other:?}"),
     };
-    intents.into_iter().map(flow).collect()
+    intents.into_iter().filter_map(flow).collect()
+}
+
+pub(super) fn mk_policy_config(families: Families) -> PolicyConfig {
+    PolicyConfig {
+        families,
+        controller_id: 1,
+        packet_in_rate: None,
+        host_mark: HostMark::GatewayAddress,
+    }
 }
 
 /// A node with Pods 2 and 3 and peers 2 and 3.
 pub(super) fn all_flows(families: Families) -> Vec<Flow> {
     let node = mk_node(families);
-    let mut all = [miss_flows(&node), node_flows(&node)].concat();
+    let policy = crate::policy::node_flows(&node, &mk_policy_config(families));
+    let mut all = [miss_flows(&node), node_flows(&node), policy].concat();
     for n in [2, 3] {
         all.extend(pod_flows(&node, &mk_pod(families, n)));
     }

@@ -12,7 +12,7 @@ use crate::fields::table_name;
 use crate::miss_flows;
 
 #[track_caller]
-fn check(name: &str, flows: &[Flow]) {
+pub(super) fn check(name: &str, flows: &[Flow]) {
     let flows: Vec<_> = flows.iter().map(|flow| flow.clone().normalize()).collect();
     let mut text = String::new();
     let mut table = None;

@@ -14,7 +14,7 @@ use crate::Families;
 use crate::fields::VIRTUAL_MAC;
 
 /// Pod `n`: its port moved into a namespace of its own.
-fn mk_pod_netns(n: u32) -> NamedNetns {
+pub(super) fn mk_pod_netns(n: u32) -> NamedNetns {
     let netns = NamedNetns::new("ppod").expect("namespace");
     sh(&format!("ip link set pod{n} netns {}", netns.name()));
     netns.sh(&format!(

@@ -29,8 +29,8 @@ fn every_flow_can_be_installed_and_is_there_once() {
             assert!(keys.insert(flow.key()), "{mode}: twice: {flow:?}");
             assert_eq!(flow.cookie.0 >> 48, u64::from(COOKIE_MARKER));
             let category = (flow.cookie.0 >> 40) & 0xff;
-            let miss = u64::from(Category::Framework.number());
-            assert!([miss, u64::from(Category::PodConnectivity.number())].contains(&category));
+            let ours = [Category::Framework, Category::PodConnectivity, Category::NetworkPolicy];
+            assert!(ours.map(|c| u64::from(c.number())).contains(&category));
         }
     }
 }
@@ -94,15 +94,17 @@ fn an_address_that_is_there_twice_gives_one_flow() {
 #[test]
 fn stages_begin_with_their_first_table_in_use() {
     use crate::fields::{
-        CLASSIFIER, CONNTRACK_ZONE, IPV6, L3_FORWARDING, OUTPUT, Pipeline, SPOOF_GUARD, Stage,
+        ANTREA_POLICY_EGRESS_RULE, CLASSIFIER, CONNTRACK_ZONE, IPV6, L3_FORWARDING, OUTPUT,
+        Pipeline, SPOOF_GUARD, Stage,
     };
     let layout = mk_node(crate::Families::V6).layout();
     for (stage, want) in [
         (Stage::Classifier, CLASSIFIER),
         (Stage::Validation, SPOOF_GUARD),
         (Stage::ConntrackState, CONNTRACK_ZONE),
-        (Stage::PreRouting, L3_FORWARDING),
-        (Stage::EgressSecurity, L3_FORWARDING),
+        (Stage::PreRouting, ANTREA_POLICY_EGRESS_RULE),
+        (Stage::EgressSecurity, ANTREA_POLICY_EGRESS_RULE),
+        (Stage::Routing, L3_FORWARDING),
         (Stage::Output, OUTPUT),
     ] {
         assert_eq!(layout.first_of(Pipeline::Ip, stage), Some(want), "{stage:?}");

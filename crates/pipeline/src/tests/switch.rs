@@ -109,6 +109,15 @@ impl Switch {
         }
     }
 
+    /// Adds flows to those of the node, as one bundle.
+    pub(super) fn add(&self, flows: &[Flow]) {
+        let lines: Vec<_> = flows.iter().map(|flow| flow.clone().normalize().to_string()).collect();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), lines.join("\n")).unwrap();
+        let mgmt = self.ovs.mgmt("br-int").display().to_string();
+        self.ovs.ofctl(&["--bundle", "add-flows", &mgmt, &file.path().display().to_string()]);
+    }
+
     /// The way of a packet, as ovs-vswitchd explains it; `ct` is the state that conntrack finds.
     pub(super) fn trace(&self, packet: &str, ct: &str) -> Trace {
         let text =

@@ -438,9 +438,11 @@ fn connections_and_hops() {
         let trace = |text: &str, ct: &str| switch.trace(&packet(text), ct);
 
         let local = trace(V4[0].1, NEW);
-        assert!(local.actions.contains("ct(commit,zone=65520,mark=0x3/0xf)"), "{}", local.actions);
+        let commit = "ct(commit,zone=65520,mark=0x3/0xf,label=0/0xffffffffffffffff)";
+        assert!(local.actions.contains(commit), "{}", local.actions);
         assert!(!local.actions.contains("(ttl="), "no hop on the node: {}", local.actions);
-        let known = trace(V4[0].1, "trk,est");
+        let passed = V4[0].1.replace("POD2", "POD2,ct_mark=3");
+        let known = trace(&passed, "trk,est");
         assert_eq!(known.actions, "pod3", "committed once");
         assert_eq!(trace(V4[0].1, "trk,inv").verdict(), "drop");
 

@@ -4,8 +4,8 @@ use openflow::{Action, Ct, CtState, MacAddr, Match, OfPort};
 
 use super::Build;
 use crate::fields::{
-    self, CT_SOURCE, CT_ZONE, CT_ZONE_V6, LOW, NORMAL, OUTPUT_TO_PORT, SOURCE, Stage,
-    TARGET_OFPORT, VIRTUAL_MAC,
+    self, CT_EGRESS_RULE, CT_INGRESS_RULE, CT_SOURCE, CT_ZONE, CT_ZONE_V6, EGRESS_RULE_ID,
+    INGRESS_RULE_ID, LOW, NORMAL, OUTPUT_TO_PORT, SOURCE, Stage, TARGET_OFPORT, VIRTUAL_MAC,
 };
 use crate::node::PodInterface;
 
@@ -57,14 +57,26 @@ fn conntrack(build: &mut Build<'_>) {
     for (family, zone) in zones {
         let look_up = Ct::zone(zone).table(state);
         build.add(fields::CONNTRACK_ZONE, NORMAL, family.clone(), [Action::ct(look_up)]);
-        // Who opened the connection is kept with it: replies are routed by that.
-        let keep = Ct::zone(zone).commit().exec(Action::move_field(SOURCE, CT_SOURCE));
-        build.add(
-            fields::CONNTRACK_COMMIT,
-            NORMAL,
-            family.ct_state(CtState::TRK | CtState::NEW, CtState::empty()),
-            [Action::ct(keep), Action::GotoTable(commit_next)],
-        );
+        // Who opened the connection is kept with it: replies are routed by that, and later packets
+        // pass policies by it. So nothing is committed before it passed all of them, and what was
+        // committed for another reason (a Service) is committed again.
+        let keep = Ct::zone(zone)
+            .commit()
+            .exec(Action::move_field(SOURCE, CT_SOURCE))
+            .exec(Action::move_field(INGRESS_RULE_ID, CT_INGRESS_RULE))
+            .exec(Action::move_field(EGRESS_RULE_ID, CT_EGRESS_RULE));
+        let new = family.clone().ct_state(CtState::TRK | CtState::NEW, CtState::empty());
+        let half = family
+            .ct_state(CtState::TRK, CtState::NEW | CtState::INV | CtState::RPL)
+            .reg(CT_SOURCE, 0);
+        for matching in [new, half] {
+            build.add(
+                fields::CONNTRACK_COMMIT,
+                NORMAL,
+                matching,
+                [Action::ct(keep.clone()), Action::GotoTable(commit_next)],
+            );
+        }
     }
     let tracked = CtState::TRK;
     let table = fields::CONNTRACK_STATE;
