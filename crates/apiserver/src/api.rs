@@ -2,12 +2,14 @@
 //!
 //! Authentication, impersonation, authorization, then the resource, discovery or health.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use hyper::Method;
 use hyper::header::{HeaderMap, IF_NONE_MATCH};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::authn::{Authenticator, Credentials};
@@ -15,7 +17,7 @@ use crate::authz::{Attributes, Authorizer, Target};
 use crate::body::{self, Response};
 use crate::discovery::{self, Half};
 use crate::negotiate::View;
-use crate::objects::Admission;
+use crate::objects::{Admission, AdmitAll};
 use crate::protobuf::Protobuf;
 use crate::request_info::RequestInfo;
 use crate::resource::{Call, Registry, Resource};
@@ -43,7 +45,40 @@ pub struct Api {
     pub version: Value,
     /// Address that `/api` gives, as `127.0.0.1:6443`.
     pub server_address: String,
+    /// Answers of paths that are no resources, as webhooks; each for its exact path.
+    pub pages: BTreeMap<String, Arc<dyn Page>>,
+    /// Requests other than watches that are answered at once; more get 429. No limit where `None`.
+    pub in_flight: Option<Arc<Semaphore>>,
     /// Cancelled when the server stops; watches end then.
+    pub stopping: CancellationToken,
+}
+
+/// Answers requests for a path that is no resource.
+pub trait Page: Send + Sync {
+    /// Answers one request; it is authorized already.
+    fn answer(
+        &self,
+        user: User,
+        info: RequestInfo,
+        request: Request,
+    ) -> BoxFuture<'static, Result<Response, ApiError>>;
+}
+
+/// What an API behind an `APIService` is made from; see [`Api::aggregated`].
+pub struct Aggregated {
+    /// The served resources, each with a source or a [`crate::resource::Connect`].
+    pub registry: Arc<Registry>,
+    /// Finds out who asks, as [`crate::delegated::Authentication`].
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Judges what they may do, as [`crate::delegated::Authorization`].
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Answers of other paths.
+    pub pages: BTreeMap<String, Arc<dyn Page>>,
+    /// The `/version` document.
+    pub version: Value,
+    /// Requests other than watches that are answered at once.
+    pub max_in_flight: usize,
+    /// Cancelled when the server stops.
     pub stopping: CancellationToken,
 }
 
@@ -67,13 +102,49 @@ impl Handler for Api {
 }
 
 impl Api {
+    /// An API whose resources bring their own sources; nothing is stored.
+    pub fn aggregated(parts: Aggregated) -> Arc<Self> {
+        Arc::new(Self {
+            store: Arc::new(Store::new(1)),
+            registry: parts.registry,
+            authenticator: parts.authenticator,
+            authorizer: parts.authorizer,
+            admission: Arc::new(AdmitAll),
+            protobuf: Protobuf::default(),
+            version: parts.version,
+            server_address: String::new(),
+            pages: parts.pages,
+            in_flight: Some(Arc::new(Semaphore::new(parts.max_in_flight.max(1)))),
+            stopping: parts.stopping,
+        })
+    }
+
     async fn answer(self: Arc<Self>, request: Request) -> Result<Response, ApiError> {
         let info = RequestInfo::parse(request.method(), request.uri());
+        let permit = match &self.in_flight {
+            Some(limit) if info.verb != "watch" => Some(
+                Arc::clone(limit).try_acquire_owned().map_err(|_| ApiError::too_many_requests())?,
+            ),
+            _ => None,
+        };
+        let answer = self.answer_within(info, request).await;
+        drop(permit);
+        answer
+    }
+
+    async fn answer_within(
+        self: Arc<Self>,
+        info: RequestInfo,
+        request: Request,
+    ) -> Result<Response, ApiError> {
         let user = self.authenticator.authenticate(&Credentials::of(&request)).await?;
         let user = self.impersonate(user, request.headers()).await?;
         let act = Attributes::of(&user, &info);
-        if !self.authorizer.authorize(&act).await.allowed {
+        if !self.authorizer.authorize(&act).await?.allowed {
             return Err(act.refusal());
+        }
+        if let Some(page) = self.pages.get(&info.path) {
+            return page.answer(user, info, request).await;
         }
         match info.resource.clone() {
             None => self.answer_path(&info, &request),
@@ -123,7 +194,7 @@ impl Api {
                     name,
                 },
             };
-            if !self.authorizer.authorize(&act).await.allowed {
+            if !self.authorizer.authorize(&act).await?.allowed {
                 return Err(act.refusal());
             }
         }

@@ -1,7 +1,7 @@
 //! Who is asking: the credentials of a request.
 
 use futures::future::BoxFuture;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderMap};
 
 use crate::server::{Peer, Request};
 use crate::status::ApiError;
@@ -14,6 +14,8 @@ pub struct Credentials {
     pub bearer: Option<String>,
     /// The connection's other end, with its verified certificate.
     pub peer: Option<Peer>,
+    /// All headers; who believes one must know that its sender may set it.
+    pub headers: HeaderMap,
 }
 
 impl Credentials {
@@ -24,7 +26,8 @@ impl Credentials {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
         });
-        Self { bearer, peer: request.extensions().get::<Peer>().cloned() }
+        let headers = request.headers().clone();
+        Self { bearer, peer: request.extensions().get::<Peer>().cloned(), headers }
     }
 
     /// The user of the connection's client certificate.

@@ -8,7 +8,7 @@ use crate::status::ApiError;
 use crate::user::User;
 
 /// An act to be judged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// Who acts.
     pub user: User,
@@ -19,7 +19,7 @@ pub struct Attributes {
 }
 
 /// On what an act is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A resource.
     Resource {
@@ -96,6 +96,6 @@ pub struct Decision {
 
 /// Judges acts.
 pub trait Authorizer: Send + Sync {
-    /// Judges one act.
-    fn authorize<'a>(&'a self, act: &'a Attributes) -> BoxFuture<'a, Decision>;
+    /// Judges one act; an error when no judgement can be had.
+    fn authorize<'a>(&'a self, act: &'a Attributes) -> BoxFuture<'a, Result<Decision, ApiError>>;
 }

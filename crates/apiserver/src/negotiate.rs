@@ -1,9 +1,21 @@
 //! Which form of answer a client accepts, and in which form it sends.
 
+use crate::protobuf;
 use crate::status::ApiError;
 
 /// Media types we write.
 const OFFERED: &str = "application/json, application/yaml";
+/// Media types we write for kinds that have a protobuf form.
+const OFFERED_TOO: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// Encodings that a resource has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// JSON and YAML.
+    Text,
+    /// JSON, YAML and protobuf.
+    TextAndProtobuf,
+}
 
 /// Encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +24,8 @@ pub enum Encoding {
     Json,
     /// YAML.
     Yaml,
+    /// Kubernetes protobuf: objects and lists in the envelope, watches in frames.
+    Protobuf,
 }
 
 /// What an answer shows of an object.
@@ -39,7 +53,7 @@ pub struct Form {
 }
 
 /// Picks the first form that we can give out of an `Accept` header.
-pub fn accept(header: Option<&str>) -> Result<Form, ApiError> {
+pub fn accept(header: Option<&str>, offer: Offer) -> Result<Form, ApiError> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<(f32, &str)> =
         header.split(',').map(|range| (quality(range), range.trim())).collect();
@@ -50,6 +64,7 @@ pub fn accept(header: Option<&str>) -> Result<Form, ApiError> {
         let encoding = match parts.next().unwrap_or("") {
             "application/json" | "application/*" | "*/*" => Encoding::Json,
             "application/yaml" | "application/x-yaml" => Encoding::Yaml,
+            protobuf::MEDIA_TYPE if offer == Offer::TextAndProtobuf => Encoding::Protobuf,
             _ => continue,
         };
         known_type = true;
@@ -61,6 +76,7 @@ pub fn accept(header: Option<&str>) -> Result<Form, ApiError> {
         };
         let view = match (parameter("as"), parameter("g"), parameter("v")) {
             (None, ..) => View::Whole,
+            _ if encoding == Encoding::Protobuf => continue,
             (Some("Table"), Some("meta.k8s.io"), Some("v1")) => View::Table,
             (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) => View::Partial,
             (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) => {
@@ -73,11 +89,15 @@ pub fn accept(header: Option<&str>) -> Result<Form, ApiError> {
         };
         return Ok(Form { encoding, view });
     }
+    let offered = match offer {
+        Offer::Text => OFFERED,
+        Offer::TextAndProtobuf => OFFERED_TOO,
+    };
     if known_type {
-        let message = format!("only the following media types are accepted: {OFFERED}");
+        let message = format!("only the following media types are accepted: {offered}");
         return Err(ApiError::not_acceptable(message));
     }
-    Err(ApiError::no_representation(OFFERED))
+    Err(ApiError::no_representation(offered))
 }
 
 fn quality(range: &str) -> f32 {
@@ -156,9 +176,16 @@ mod tests {
             ("text/csv", Err(406)),
             ("application/json;as=Foo;v=v1;g=meta.k8s.io", Err(406)),
         ] {
-            let got = accept(Some(header)).map(|f| (f.encoding, f.view)).map_err(|e| e.code);
+            let got =
+                accept(Some(header), Offer::Text).map(|f| (f.encoding, f.view)).map_err(|e| e.code);
             assert_eq!(got, want, "{header}");
         }
+        let protobuf = "application/vnd.kubernetes.protobuf;stream=watch,application/json";
+        let got = accept(Some(protobuf), Offer::TextAndProtobuf).unwrap();
+        assert_eq!((got.encoding, got.view), (Encoding::Protobuf, View::Whole));
+        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,*/*";
+        let got = accept(Some(table), Offer::TextAndProtobuf).unwrap();
+        assert_eq!((got.encoding, got.view), (Encoding::Json, View::Whole));
     }
 
     #[test]

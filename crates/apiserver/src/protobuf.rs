@@ -1,8 +1,8 @@
 //! Protobuf bodies, as typed Go clients send them, read into JSON.
 //!
 //! A body is an envelope with apiVersion, kind and the object; the object is read by its shape and
-//! a table of field numbers. A field that the table does not know is an error that names it.
-//! Answers are never protobuf.
+//! a table of field numbers. A field that the table does not know is an error that names it. What
+//! is sent in protobuf is put together in [`write`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::schema::{Struct, Type};
+
+pub mod write;
 
 /// Media type of such bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::authz::{Attributes, Authorizer, Decision, Target};
 use crate::meta;
 use crate::selector::LabelSelector;
+use crate::status::ApiError;
 use crate::store::{Store, Stored, key, prefix};
 use crate::user::{MASTERS, User};
 
@@ -208,9 +209,9 @@ fn reason(grant: &Grant) -> String {
 }
 
 impl Authorizer for Rbac {
-    fn authorize<'a>(&'a self, act: &'a Attributes) -> BoxFuture<'a, Decision> {
+    fn authorize<'a>(&'a self, act: &'a Attributes) -> BoxFuture<'a, Result<Decision, ApiError>> {
         let decision = self.decide(act);
-        Box::pin(async move { decision })
+        Box::pin(async move { Ok(decision) })
     }
 }
 

@@ -10,10 +10,12 @@ use crate::api::Api;
 use crate::body::Response;
 use crate::meta;
 use crate::names::{GroupKind, GroupResource, api_version};
+use crate::negotiate::Offer;
 use crate::patch::Strategic;
 use crate::request_info::{RequestInfo, ResourcePath};
 use crate::schema::{Struct, Unknown};
 use crate::server::Request;
+use crate::source::Source;
 use crate::status::{ApiError, FieldError};
 use crate::store::Tx;
 use crate::table::Column;
@@ -86,6 +88,10 @@ pub struct Resource {
     pub delete_answer: DeleteAnswer,
     /// Rules.
     pub strategy: Arc<dyn Strategy>,
+    /// Encodings of the objects.
+    pub offer: Offer,
+    /// Where the objects are read; the store where this is `None`.
+    pub source: Option<Arc<dyn Source>>,
     /// Answers all requests instead of the store.
     pub connect: Option<Arc<dyn Connect>>,
     /// Subresources.
@@ -107,6 +113,69 @@ pub struct Subresource {
 }
 
 impl Resource {
+    /// A resource of version `v1` style whose objects a source keeps: it can be read, not written.
+    /// What else there is to it (columns, fields, subresources) is set on the result.
+    pub fn read_only(
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+        scope: Scope,
+        source: Arc<dyn Source>,
+    ) -> Self {
+        let mut resource = Self::virtual_kind((group, version), kind, plural, scope);
+        resource.verbs = vec!["get", "list", "watch"];
+        resource.source = Some(source);
+        resource
+    }
+
+    /// A resource that `connect` answers, under the given verbs.
+    pub fn connected(
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+        scope: Scope,
+        verbs: &[&'static str],
+        connect: Arc<dyn Connect>,
+    ) -> Self {
+        let mut resource = Self::virtual_kind((group, version), kind, plural, scope);
+        resource.verbs = verbs.to_vec();
+        resource.connect = Some(connect);
+        resource
+    }
+
+    fn virtual_kind(
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+        scope: Scope,
+    ) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            scope,
+            verbs: Vec::new(),
+            shape: Arc::default(),
+            unknown: Unknown::Keep,
+            strategic: Strategic::Refused,
+            columns: Column::parse("Name, Age"),
+            fields: Vec::new(),
+            counts_generation: false,
+            unconditional_update: false,
+            custom: false,
+            delete_answer: DeleteAnswer::Status,
+            strategy: Arc::new(NoRules),
+            offer: Offer::Text,
+            source: None,
+            connect: None,
+            subresources: Vec::new(),
+        }
+    }
+
     /// Name for errors about resources.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(&self.group, &self.plural)

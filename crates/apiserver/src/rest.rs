@@ -3,6 +3,8 @@
 mod encode;
 mod list;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -12,13 +14,14 @@ use crate::api::Api;
 use crate::authz::Attributes;
 use crate::body::Response;
 use crate::meta;
-use crate::negotiate::{self, Form};
+use crate::negotiate::{self, Form, Offer};
 use crate::objects::{self, Existed, Writer, Written};
 use crate::patch::{self, PatchFormat};
 use crate::protobuf::{self, ProtobufError};
 use crate::query::{DeleteOptions, WriteOptions, parse_apply};
 use crate::resource::{Call, Part, Scope};
 use crate::server::Request;
+use crate::source::{Shared, Source, StoreSource, View};
 use crate::status::ApiError;
 use crate::store::key;
 
@@ -32,9 +35,9 @@ pub fn header(request: &Request, name: hyper::header::HeaderName) -> Option<Stri
     request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The form of answer that a request accepts.
+/// The form of answer that a request accepts, out of JSON and YAML.
 pub fn form(request: &Request) -> Result<Form, ApiError> {
-    negotiate::accept(header(request, ACCEPT).as_deref())
+    negotiate::accept(header(request, ACCEPT).as_deref(), Offer::Text)
 }
 
 /// Reads a whole body.
@@ -79,7 +82,7 @@ fn parse(api: &Api, media_type: Option<&str>, bytes: &[u8]) -> Result<Value, Api
 
 /// Answers a request for a stored resource.
 pub async fn serve(call: Call, request: Request) -> Result<Response, ApiError> {
-    let form = form(&request)?;
+    let form = negotiate::accept(header(&request, ACCEPT).as_deref(), call.resource.offer)?;
     let collection_only = ["create", "list", "watch", "deletecollection"];
     let single = !call.path.name.is_empty() && !call.path.name_from_selector;
     let verb = call.info.verb.clone();
@@ -126,11 +129,21 @@ fn namespace(call: &Call) -> &str {
 fn get(call: &Call, form: Form) -> Result<Response, ApiError> {
     let known = ["resourceVersion", "labelSelector", "fieldSelector", "includeObject", "export"];
     call.info.query.only(&known)?;
-    let key = key(namespace(call), &call.path.name);
-    let Some(object) = call.api.store.get(&call.resource.collection(), &key) else {
+    let source = source(call);
+    let mut view = View { namespace: namespace(call).to_owned(), ..View::default() };
+    source.admit(&call.user, &mut view)?;
+    let Some(object) = source.get(&view, &call.path.name) else {
         return Err(ApiError::not_found(&call.resource.group_resource(), &call.path.name));
     };
     encode::object(call, form, 200, &object)
+}
+
+/// Where a resource's objects are read.
+fn source(call: &Call) -> Arc<dyn Source> {
+    match &call.resource.source {
+        Some(source) => Arc::clone(source),
+        None => Arc::new(StoreSource::new(Arc::clone(&call.api.store), &call.resource)),
+    }
 }
 
 fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
@@ -145,7 +158,9 @@ fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
 }
 
 fn written(call: &Call, form: Form, code: u16, written: &Written) -> Result<Response, ApiError> {
-    let mut response = encode::object(call, form, code, &written.object)?;
+    let object = StoreSource::new(Arc::clone(&call.api.store), &call.resource)
+        .shared(written.object.clone());
+    let mut response = encode::object(call, form, code, &object)?;
     for warning in &written.warnings {
         let text = format!("299 - {warning:?}");
         if let Ok(value) = hyper::header::HeaderValue::from_str(&text) {
@@ -214,7 +229,7 @@ async fn apply(
         // What an apply creates, its user must be allowed to create.
         let mut act = Attributes::of(&call.user, &call.info);
         act.verb = "create".to_owned();
-        if !call.api.authorizer.authorize(&act).await.allowed {
+        if !call.api.authorizer.authorize(&act).await?.allowed {
             return Err(act.refusal());
         }
     }
@@ -255,7 +270,8 @@ async fn delete_collection(
         let mut deleted = Vec::new();
         let version = tx.revision();
         for object in tx.list(&call.resource.collection(), &prefix) {
-            if !selection.selects(object.value()) {
+            let value = object.value();
+            if !(selection.labels.matches(value) && selection.fields.matches(value)) {
                 continue;
             }
             let (namespace, name) = (meta::namespace(object.value()), meta::name(object.value()));
@@ -265,5 +281,7 @@ async fn delete_collection(
         Ok::<_, ApiError>((version, deleted))
     })?;
     let metadata = serde_json::json!({ "resourceVersion": revision.to_string() });
+    let source = StoreSource::new(Arc::clone(&call.api.store), &call.resource);
+    let deleted: Vec<Shared> = deleted.into_iter().map(|object| source.shared(object)).collect();
     encode::list(call, form, metadata, &deleted)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -32,6 +32,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Verified client certificate, DER.
     pub certificate: Option<Arc<[u8]>>,
+    /// The certificate with what the client sent to connect it with an authority.
+    pub chain: Arc<[CertificateDer<'static>]>,
 }
 
 /// Answers requests.
@@ -125,6 +127,11 @@ struct Worker {
 /// A client that does not finish its handshake in this time is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// How often a quiet HTTP/2 client must answer; a dead one's watches end with it.
+const PING: Duration = Duration::from_secs(15);
+/// Requests at once on one connection, watches among them.
+const MAX_STREAMS: u32 = 4096;
+
 impl Worker {
     async fn accept(self, listener: TcpListener) {
         loop {
@@ -157,20 +164,23 @@ impl Worker {
             }
             Err(_) => return,
         };
-        let certificate = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| chain.first())
-            .map(|certificate| Arc::from(certificate.as_ref()));
-        let peer = Peer { address, certificate };
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificate = chain.first().map(|certificate| Arc::from(certificate.as_ref()));
+        let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let peer = Peer { address, certificate, chain };
         let handler = Arc::clone(&self.handler);
         let service = service_fn(move |mut request: Request| {
             request.extensions_mut().insert(peer.clone());
             let answer = Arc::clone(&handler).handle(request);
             async move { Ok::<_, std::convert::Infallible>(answer.await) }
         });
-        let builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(PING))
+            .keep_alive_timeout(PING)
+            .max_concurrent_streams(MAX_STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         tokio::select! {

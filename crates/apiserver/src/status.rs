@@ -298,6 +298,15 @@ impl ApiError {
         Self::new(413, "RequestEntityTooLarge", message).with_empty_details()
     }
 
+    /// More is asked at once than we answer.
+    pub fn too_many_requests() -> Self {
+        let message = "Too many requests, please try again later.";
+        let mut error = Self::new(429, "TooManyRequests", message);
+        error.details =
+            Some(Box::new(Details { retry_after_seconds: Some(1), ..Details::default() }));
+        error
+    }
+
     /// Something of ours failed.
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let text = message.to_string();

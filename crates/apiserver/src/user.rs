@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
 /// An authenticated (or anonymous) caller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct User {
     /// User name, as `system:serviceaccount:kube-system:antrea-agent`.
     pub username: String,
@@ -57,6 +58,33 @@ impl User {
     /// First value of an extra key.
     pub fn extra_value(&self, key: &str) -> Option<&str> {
         self.extra.get(key).and_then(|values| values.first()).map(String::as_str)
+    }
+
+    /// The node that the caller's token is bound to.
+    pub fn node(&self) -> Option<&str> {
+        self.extra_value("authentication.kubernetes.io/node-name")
+    }
+
+    /// Name and UID of the Pod that the caller's token is bound to.
+    pub fn pod(&self) -> Option<(&str, &str)> {
+        let name = self.extra_value("authentication.kubernetes.io/pod-name")?;
+        Some((name, self.extra_value("authentication.kubernetes.io/pod-uid")?))
+    }
+
+    /// Reads the `userInfo` of reviews; what is not there stays empty.
+    pub fn from_json(value: &Value) -> Self {
+        let text = |field: &str| value[field].as_str().unwrap_or("").to_owned();
+        let texts = |value: &Value| -> Vec<String> {
+            let all = value.as_array().into_iter().flatten();
+            all.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let extra = value["extra"].as_object().into_iter().flatten();
+        Self {
+            username: text("username"),
+            uid: text("uid"),
+            groups: texts(&value["groups"]),
+            extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+        }
     }
 
     /// The user name of a ServiceAccount.

@@ -1,7 +1,10 @@
-//! Watches: changes of a collection as a stream of JSON lines.
+//! Watches: changes of a source as a stream of events.
 //!
-//! A stream reads the store's window when its client is ready for more; one that falls out of the
-//! window, or asks for a version that has left it, gets one `ERROR` event with a 410 and ends.
+//! A stream reads the source's window when its client is ready for more; one that falls out of the
+//! window, or asks for a version that has left it, gets one `ERROR` event with a 410 and ends. So a
+//! slow client costs no memory beyond one batch of shared bytes, and a dead one ends with its
+//! connection. Bookmarks tell how far a quiet watch has read, and at once (though not more often
+//! than every [`PROGRESS`]) when the inputs of the source went on without a visible change.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,14 +18,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::BodyError;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::query::At;
+use crate::source::{AsOf, Shared, Source, View};
 use crate::status::ApiError;
-use crate::store::{Change, ChangeKind, Store, Stored, VersionError};
+use crate::store::{ChangeKind, VersionError};
+
+/// Annotation of the bookmark that ends a watch's initial objects.
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// How often a quiet watch gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets a last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Shortest time between two bookmarks that tell of the inputs' progress.
+const PROGRESS: Duration = Duration::from_millis(20);
 /// How many changes are read at once.
 const BATCH: usize = 128;
 
@@ -40,26 +49,22 @@ pub enum Start {
     Now,
 }
 
-/// Writes one event's object.
+/// Writes events.
 pub trait Encode: Send {
-    /// The object of an event.
-    fn object(&mut self, object: &Stored) -> Bytes;
-    /// The object of a bookmark, `{"metadata": ...}` filled in.
+    /// An event about an object.
+    fn event(&mut self, kind: &str, object: &Shared) -> Bytes;
+    /// A bookmark with the given metadata.
     fn bookmark(&mut self, metadata: Value) -> Bytes;
+    /// The event that ends a watch with an error.
+    fn error(&mut self, error: &ApiError) -> Bytes;
 }
 
 /// What a watch is about.
 pub struct WatchRequest {
-    /// The store.
-    pub store: Arc<Store>,
-    /// The collection.
-    pub collection: String,
-    /// Prefix of the keys.
-    pub prefix: String,
-    /// Labels that objects must have.
-    pub labels: LabelSelector,
-    /// Fields that objects must have.
-    pub fields: FieldSelector,
+    /// The source.
+    pub source: Arc<dyn Source>,
+    /// Which objects are seen.
+    pub view: View,
     /// Where it starts.
     pub start: Start,
     /// Whether bookmarks are sent.
@@ -68,7 +73,7 @@ pub struct WatchRequest {
     pub timeout: Duration,
     /// Ends it early.
     pub stop: CancellationToken,
-    /// Writes the objects.
+    /// Writes the events.
     pub encode: Box<dyn Encode>,
 }
 
@@ -79,10 +84,13 @@ struct Watch {
     ready: VecDeque<Bytes>,
     end: Instant,
     next_bookmark: Instant,
+    last_bookmark: Instant,
+    as_of: AsOf,
+    told: AsOf,
     over: bool,
 }
 
-/// The lines of a watch.
+/// The events of a watch, encoded.
 pub fn stream(request: WatchRequest) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
     let watch = Watch::new(request);
     futures::stream::unfold(watch, |mut watch| async move {
@@ -91,42 +99,17 @@ pub fn stream(request: WatchRequest) -> impl Stream<Item = Result<Bytes, BodyErr
     })
 }
 
-fn line(kind: &str, object: &[u8]) -> Bytes {
-    let mut line = Vec::with_capacity(object.len() + 40);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(kind.as_bytes());
-    line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(object);
-    line.extend_from_slice(b"}\n");
-    line.into()
+/// The name of a change in events.
+pub fn event_name(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Added => "ADDED",
+        ChangeKind::Modified => "MODIFIED",
+        ChangeKind::Deleted => "DELETED",
+    }
 }
 
 impl Watch {
-    fn new(mut request: WatchRequest) -> Self {
-        let changed = request.store.subscribe(&request.collection);
-        let mut ready = VecDeque::new();
-        let cursor = match request.start {
-            Start::After(version) => version,
-            Start::Now => request.store.revision(),
-            Start::WithObjects { marked } => {
-                let (revision, objects) = request.store.list(&request.collection, &request.prefix);
-                for object in &objects {
-                    if request.labels.matches(object.value())
-                        && request.fields.matches(object.value())
-                    {
-                        ready.push_back(line("ADDED", &request.encode.object(object)));
-                    }
-                }
-                if marked {
-                    let metadata = json!({
-                        "resourceVersion": revision.to_string(),
-                        "annotations": {"k8s.io/initial-events-end": "true"},
-                    });
-                    ready.push_back(line("BOOKMARK", &request.encode.bookmark(metadata)));
-                }
-                revision
-            }
-        };
+    fn new(request: WatchRequest) -> Self {
         let now = Instant::now();
         let end = now + request.timeout;
         let last = if request.timeout > BOOKMARK_BEFORE_END {
@@ -134,8 +117,40 @@ impl Watch {
         } else {
             end + BOOKMARK_EVERY
         };
-        let next_bookmark = last.min(now + BOOKMARK_EVERY);
-        Self { request, changed, cursor, ready, end, next_bookmark, over: false }
+        let mut watch = Self {
+            changed: request.source.subscribe(),
+            request,
+            cursor: 0,
+            ready: VecDeque::new(),
+            end,
+            next_bookmark: last.min(now + BOOKMARK_EVERY),
+            last_bookmark: now,
+            as_of: AsOf::default(),
+            told: AsOf::default(),
+            over: false,
+        };
+        match watch.request.start {
+            Start::After(version) => watch.cursor = version,
+            Start::Now => watch.cursor = watch.request.source.version(),
+            Start::WithObjects { marked } => watch.start(marked),
+        }
+        watch
+    }
+
+    fn start(&mut self, marked: bool) {
+        let request = &mut self.request;
+        let listed = match request.source.list(&request.view, At::Latest) {
+            Ok(listed) => listed,
+            Err(error) => return self.fail(error),
+        };
+        for object in &listed.objects {
+            self.ready.push_back(request.encode.event("ADDED", object));
+        }
+        self.cursor = listed.version;
+        self.as_of = listed.as_of;
+        if marked {
+            self.bookmark(&[(INITIAL_EVENTS_END, "true")]);
+        }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -151,11 +166,15 @@ impl Watch {
             if !self.ready.is_empty() || self.over {
                 continue;
             }
+            let mut bookmark = self.next_bookmark;
+            if self.request.bookmarks && self.as_of != self.told {
+                bookmark = bookmark.min(self.last_bookmark + PROGRESS);
+            }
             let stop = self.request.stop.clone();
             tokio::select! {
                 () = stop.cancelled() => return None,
                 () = tokio::time::sleep_until(self.end) => return None,
-                () = tokio::time::sleep_until(self.next_bookmark) => self.bookmark(),
+                () = tokio::time::sleep_until(bookmark) => self.usual_bookmark(),
                 changed = self.changed.changed() => {
                     if changed.is_err() {
                         return None;
@@ -165,72 +184,53 @@ impl Watch {
         }
     }
 
-    fn bookmark(&mut self) {
+    fn usual_bookmark(&mut self) {
         self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
         // A version ahead of ours was asked for: there is nothing to tell yet.
-        if self.request.bookmarks && self.cursor <= self.request.store.revision() {
-            let metadata = json!({ "resourceVersion": self.cursor.to_string() });
-            self.ready.push_back(line("BOOKMARK", &self.request.encode.bookmark(metadata)));
+        if self.request.bookmarks && self.cursor <= self.request.source.version() {
+            self.bookmark(&[]);
+        }
+    }
+
+    fn bookmark(&mut self, annotations: &[(&str, &str)]) {
+        self.last_bookmark = Instant::now();
+        self.told = Arc::clone(&self.as_of);
+        let mut metadata = json!({ "resourceVersion": self.cursor.to_string() });
+        for (key, value) in annotations {
+            metadata["annotations"][key] = json!(value);
+        }
+        for (key, value) in self.as_of.iter() {
+            metadata["annotations"][key] = json!(value);
+        }
+        self.ready.push_back(self.request.encode.bookmark(metadata));
+    }
+
+    fn fail(&mut self, error: VersionError) {
+        if let VersionError::TooOld { oldest } = error {
+            let text = format!("too old resource version: {} ({oldest})", self.cursor);
+            self.ready.push_back(self.request.encode.error(&ApiError::expired(text)));
+            self.over = true;
         }
     }
 
     /// Reads changes until some are for this watch, or none are left.
     fn read(&mut self) {
-        let request = &mut self.request;
         while self.ready.is_empty() {
-            let read = request.store.changes_after(
-                &request.collection,
-                &request.prefix,
-                self.cursor,
-                BATCH,
-            );
-            let (up_to, changes) = match read {
-                Ok(read) => read,
-                Err(VersionError::TooOld { oldest }) => {
-                    let text = format!("too old resource version: {} ({oldest})", self.cursor);
-                    let status = ApiError::expired(text).to_status().to_string();
-                    self.ready.push_back(line("ERROR", status.as_bytes()));
-                    self.over = true;
-                    return;
-                }
-                Err(VersionError::Ahead { .. }) => return,
+            let request = &mut self.request;
+            let batch = match request.source.changes_after(&request.view, self.cursor, BATCH) {
+                Ok(batch) => batch,
+                Err(error) => return self.fail(error),
             };
-            let full = changes.len() == BATCH;
-            self.cursor = up_to;
-            for change in &changes {
-                if let Some((kind, object)) = visible(&request.labels, &request.fields, change) {
-                    self.ready.push_back(line(kind, &request.encode.object(&object)));
-                }
+            self.cursor = batch.up_to;
+            for event in &batch.events {
+                let line = request.encode.event(event_name(event.kind), &event.object);
+                self.ready.push_back(line);
             }
-            if !full {
+            if !batch.more {
+                // What the inputs came to is only known to be all told at the end.
+                self.as_of = batch.as_of;
                 return;
             }
         }
-    }
-}
-
-/// The event that a change is for those who see only what the selectors select.
-fn visible(
-    labels: &LabelSelector,
-    fields: &FieldSelector,
-    change: &Change,
-) -> Option<(&'static str, Stored)> {
-    let selects =
-        |object: &Stored| labels.matches(object.value()) && fields.matches(object.value());
-    let before = change.before.as_ref().filter(|before| selects(before));
-    let after = (change.kind != ChangeKind::Deleted && selects(&change.object)).then_some(());
-    match (before, after) {
-        (None, Some(())) => Some(("ADDED", change.object.clone())),
-        (Some(_), Some(())) => Some(("MODIFIED", change.object.clone())),
-        (Some(_), None) if change.kind == ChangeKind::Deleted => {
-            Some(("DELETED", change.object.clone()))
-        }
-        (Some(before), None) => {
-            // It left the selection: what it was, with the version of the change.
-            let mut value = before.value().clone();
-            crate::meta::set(&mut value, "resourceVersion", json!(change.version.to_string()));
-            Some(("DELETED", Stored::new(value)))
-        }
-        (None, None) => None,
     }
 }

@@ -94,6 +94,8 @@ impl Cluster {
             protobuf,
             version: version(),
             server_address: address,
+            pages: std::collections::BTreeMap::new(),
+            in_flight: None,
             stopping: setup.stopping,
         });
         let cluster =

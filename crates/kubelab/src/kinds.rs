@@ -17,6 +17,7 @@ mod util;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apiserver::negotiate::Offer;
 use apiserver::patch::Strategic;
 use apiserver::protobuf::Protobuf;
 use apiserver::resource::{
@@ -113,6 +114,8 @@ impl Maker {
             custom: false,
             delete_answer: DeleteAnswer::Status,
             strategy,
+            offer: Offer::Text,
+            source: None,
             connect: None,
             subresources: Vec::new(),
         }

@@ -6,31 +6,15 @@ use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::{encode, namespace};
+use super::{encode, namespace, source};
 use crate::body::{self, Response};
 use crate::negotiate::Form;
 use crate::query::{At, ListOptions, ListVerb};
 use crate::resource::Call;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::source::{Listed, Shared, Source, View};
 use crate::status::ApiError;
-use crate::store::{Stored, VersionError, prefix};
+use crate::store::{VersionError, prefix};
 use crate::watch::{self, Start, WatchRequest};
-
-/// The selectors of a request.
-pub(super) struct Selection {
-    labels: LabelSelector,
-    fields: FieldSelector,
-}
-
-impl Selection {
-    pub(super) fn selects(&self, object: &Value) -> bool {
-        self.labels.matches(object) && self.fields.matches(object)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-}
 
 fn options(call: &Call, verb: ListVerb) -> Result<ListOptions, ApiError> {
     let options = ListOptions::parse(&call.info.query, verb)?;
@@ -39,10 +23,22 @@ fn options(call: &Call, verb: ListVerb) -> Result<ListOptions, ApiError> {
     Ok(options)
 }
 
+/// What a reader sees of a source.
+fn view(call: &Call, source: &dyn Source, options: &ListOptions) -> Result<View, ApiError> {
+    let mut view = View {
+        namespace: namespace(call).to_owned(),
+        labels: options.labels.clone(),
+        fields: options.fields.clone(),
+        node: None,
+    };
+    source.admit(&call.user, &mut view)?;
+    Ok(view)
+}
+
 /// The selectors of a deletecollection.
-pub(super) fn selection(call: &Call) -> Result<Selection, ApiError> {
+pub(super) fn selection(call: &Call) -> Result<View, ApiError> {
     let options = options(call, ListVerb::List)?;
-    Ok(Selection { labels: options.labels, fields: options.fields })
+    Ok(View { labels: options.labels, fields: options.fields, ..View::default() })
 }
 
 /// Where the next page of a list starts.
@@ -97,24 +93,14 @@ fn version_error(error: VersionError, asked: u64) -> ApiError {
 /// A list.
 pub(super) fn list(call: &Call, form: Form) -> Result<Response, ApiError> {
     let options = options(call, ListVerb::List)?;
-    let selection = Selection { labels: options.labels, fields: options.fields };
-    let collection = call.resource.collection();
-    let prefix = prefix(namespace(call));
+    let source = source(call);
+    let view = view(call, &*source, &options)?;
     let token = options.continue_token.as_deref().map(Continue::decode).transpose()?;
-    let version = match (&token, options.at) {
-        (Some(token), _) => token.version,
-        (None, At::Exact(version)) => Some(version),
-        (None, At::NotOlderThan(version)) => {
-            let current = call.api.store.revision();
-            if version > current {
-                return Err(ApiError::version_ahead(version, current));
-            }
-            None
-        }
-        (None, At::Latest | At::Any) => None,
+    let at = match &token {
+        Some(token) => token.version.map_or(At::Latest, At::Exact),
+        None => options.at,
     };
-    let listed = call.api.store.list_at(&collection, &prefix, version);
-    let (revision, objects) = match (listed, &token) {
+    let Listed { version, objects, .. } = match (source.list(&view, at), &token) {
         (Ok(listed), _) => listed,
         (Err(VersionError::TooOld { .. }), Some(token)) => {
             let fresh = Continue { version: None, start: token.start.clone() };
@@ -129,38 +115,47 @@ pub(super) fn list(call: &Call, form: Form) -> Result<Response, ApiError> {
             error.continue_token = Some(fresh.encode());
             return Err(error);
         }
-        (Err(error), _) => return Err(version_error(error, version.unwrap_or(0))),
+        (Err(error), _) => {
+            let asked = match at {
+                At::Exact(version) | At::NotOlderThan(version) => version,
+                At::Latest | At::Any => 0,
+            };
+            return Err(version_error(error, asked));
+        }
     };
 
     let limit = match options.at {
         At::Any if token.is_none() => 0, // A cache answers: it has no pages.
         _ => options.limit,
     };
-    let after = |key: &str| {
-        let inner = key.strip_prefix(&prefix).unwrap_or(key);
-        token.as_ref().is_none_or(|token| inner > token.start.as_str())
+    let prefix = prefix(&view.namespace);
+    let inner = |object: &Shared| {
+        let key = object.key();
+        key.strip_prefix(&prefix).unwrap_or(&key).to_owned()
     };
-    let rest: Vec<&(String, Stored)> = objects
-        .iter()
-        .filter(|(key, object)| after(key) && selection.selects(object.value()))
-        .collect();
+    let start = match &token {
+        Some(token) => objects.partition_point(|object| inner(object) <= token.start),
+        None => 0,
+    };
+    let rest = &objects[start..];
     let page = if limit == 0 { rest.len() } else { limit.min(rest.len()) };
-    let mut metadata = json!({ "resourceVersion": revision.to_string() });
+    let mut metadata = json!({ "resourceVersion": version.to_string() });
     if page < rest.len() {
-        let last = rest[page - 1].0.strip_prefix(&prefix).unwrap_or(&rest[page - 1].0);
-        let next = Continue { version: Some(revision), start: format!("/{last}") };
+        let start = format!("/{}", inner(&rest[page - 1]));
+        let next = Continue { version: Some(version), start };
         metadata["continue"] = json!(next.encode());
-        if selection.is_empty() {
+        if view.labels.is_empty() && view.fields.is_empty() {
             metadata["remainingItemCount"] = json!(rest.len() - page);
         }
     }
-    let items: Vec<Stored> = rest[..page].iter().map(|(_, object)| object.clone()).collect();
-    encode::list(call, form, metadata, &items)
+    encode::list(call, form, metadata, &rest[..page])
 }
 
 /// The start of a watch.
 pub(super) fn watch(call: &Call, form: Form) -> Result<Response, ApiError> {
     let options = options(call, ListVerb::Watch)?;
+    let source = source(call);
+    let view = view(call, &*source, &options)?;
     let start = match (options.initial_events, options.at) {
         (Some(true), _) => Start::WithObjects { marked: options.bookmarks },
         (Some(false), At::Latest | At::Any) => Start::Now,
@@ -169,20 +164,18 @@ pub(super) fn watch(call: &Call, form: Form) -> Result<Response, ApiError> {
     };
     // Watches end now and then, so that clients spread over servers; not all at once.
     let usual = Duration::from_secs(1800 + u64::from(rand::random::<u16>() % 1800));
-    let lines = watch::stream(WatchRequest {
-        store: call.api.store.clone(),
-        collection: call.resource.collection(),
-        prefix: prefix(namespace(call)),
-        labels: options.labels,
-        fields: options.fields,
+    let (encode, media_type) = encode::events(call, form)?;
+    let events = watch::stream(WatchRequest {
+        source,
+        view,
         start,
         bookmarks: options.bookmarks,
         timeout: options.timeout.unwrap_or(usual),
         stop: call.api.stopping.clone(),
-        encode: Box::new(encode::WatchEncoder::new(call, form)?),
+        encode,
     });
-    let headers = [("content-type", "application/json"), ("cache-control", "no-cache, private")];
-    Ok(body::build(200, &headers, body::stream(lines)))
+    let headers = [("content-type", media_type), ("cache-control", "no-cache, private")];
+    Ok(body::build(200, &headers, body::stream(events)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use apiserver::meta;
+use apiserver::negotiate::Offer;
 use apiserver::objects::label_problem;
 use apiserver::patch::Strategic;
 use apiserver::resource::{
@@ -78,6 +79,8 @@ impl Rules {
                 custom: true,
                 delete_answer: DeleteAnswer::Status,
                 strategy: Arc::new(rules),
+                offer: Offer::Text,
+                source: None,
                 connect: None,
                 subresources: if has_status { vec![status] } else { Vec::new() },
             });
