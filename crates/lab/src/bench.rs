@@ -25,7 +25,9 @@ use crate::state::{self, Mode, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, UpOptions};
 use crate::variant::Variant;
-use crate::{down, interrupt, netns};
+use crate::{agent, down, interrupt, ip, netns};
+
+mod normal;
 
 /// Pods on a node in the ADD figures.
 const N_PODS: usize = 110;
@@ -76,12 +78,15 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
         how: "antrea-lab up --standalone --nodes 2".into(),
     }];
     let runtime = Runtime::new(store.layout(), "node-1");
+    figures.push(at_rest_figure(store)?);
     progress.step("antrea-cni as a process");
     figures.push(process_figure(&runtime)?);
     for leases in [Leases::BuiltIn, Leases::Installed] {
         progress.step(&format!("CNI ADD, {N_PODS} Pods one by one, {}", leases.name()));
+        await_netns_cleanup(store.layout())?;
         figures.push(add_figure(&runtime, leases, 1)?);
         progress.step(&format!("CNI ADD, {N_PODS} Pods, {AT_ONCE} at once, {}", leases.name()));
+        await_netns_cleanup(store.layout())?;
         figures.push(add_figure(&runtime, leases, AT_ONCE)?);
     }
     progress.step("latency and throughput");
@@ -106,7 +111,39 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
                 .into(),
         });
     }
+    progress.step("two Pods of a node against NORMAL");
+    let pair = demo::on_one_node(&made);
+    let (from, to) = pair.ok_or_else(|| LabError::new("the Pods are not where they should"))?;
+    figures.push(normal::figure(store.layout(), &store.layout().node("node-1"), [from, to])?);
     Ok(figures)
+}
+
+/// The agent's memory before it has a Pod.
+fn at_rest_figure(store: &Store) -> Result<Figure> {
+    let agent = store.get().process(agent::ROLE, Some("node-1"));
+    let kb = agent.and_then(|id| id.rss_kb()).ok_or_else(|| LabError::new("no agent runs"))?;
+    Ok(Figure {
+        name: "agent at rest, two nodes, no Pod".into(),
+        values: json!({ "residentKb": kb }),
+        how: "VmRSS of antrea-agent".into(),
+    })
+}
+
+/// Waits until the kernel has taken down the namespaces that were removed so far. It does so long
+/// after their names are gone, one after the other, and holds up every change of a link meanwhile.
+fn await_netns_cleanup(layout: &Layout) -> Result<()> {
+    let (path, name) = (layout.netns("last"), "ab-last");
+    netns::create(&path)?;
+    let inside = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let node = layout.node("node-1");
+    let pair = format!("link add {name} type veth peer name {name} netns {inside}");
+    ip::batch(node.netns(), &[pair])?;
+    netns::remove(&path)?;
+    // Its end here goes with the namespace, which is the last in the kernel's queue.
+    interrupt::wait_for(Duration::from_secs(60), "removed namespaces are taken down", || {
+        let gone = netns::enter(node.netns(), || nix::net::if_::if_nametoindex(name).is_err());
+        gone.unwrap_or(false).then_some(())
+    })
 }
 
 /// Who gives the addresses.

@@ -11,7 +11,7 @@ mod cluster;
 mod cni_churn;
 mod cni_faults;
 mod expected;
-mod frames;
+pub(crate) mod frames;
 mod layout_upgrade;
 mod leftovers;
 mod load;

@@ -1,14 +1,14 @@
 //! Latency and throughput of one pair, measured by our own code in their namespaces.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::error::{Doing, LabError, Result};
-use crate::probe;
+use crate::{netns, probe};
 
 /// Request-response times over one connection.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +61,35 @@ pub fn latency(netns: &Path, target: SocketAddr, n: usize) -> Result<Latency> {
             samples.push(started.elapsed().as_secs_f64() * 1e6);
         }
     }
+    summarise(samples).ok_or_else(|| LabError::new("no samples"))
+}
+
+/// Makes `n` TCP connections one after the other, with one small exchange on each, and times each
+/// from the first packet to the last. The client closes first.
+///
+/// # Errors
+/// When a connection fails.
+pub fn connections(netns: &Path, target: SocketAddr, n: usize) -> Result<Latency> {
+    let samples = netns::enter(netns, || {
+        let mut line = String::new();
+        (0..n)
+            .map(|i| {
+                let started = Instant::now();
+                let stream = TcpStream::connect_timeout(&target, Duration::from_secs(5))?;
+                let request = format!("ping {i}\n");
+                (&stream).write_all(request.as_bytes())?;
+                line.clear();
+                BufReader::new(&stream).read_line(&mut line)?;
+                drop(stream);
+                if line == request {
+                    Ok(started.elapsed().as_secs_f64() * 1e6)
+                } else {
+                    Err(io::Error::other(format!("asked {request:?}, was answered {line:?}")))
+                }
+            })
+            .collect::<io::Result<Vec<_>>>()
+    })?
+    .doing(|| format!("make connections to {target}"))?;
     summarise(samples).ok_or_else(|| LabError::new("no samples"))
 }
 

@@ -122,9 +122,17 @@ pub fn vsctl(node: &NodeLayout, args: &[&str]) -> Result<String> {
 /// # Errors
 /// When it fails; its own message is in the error.
 pub fn ofctl(node: &NodeLayout, command: &str, args: &[&str]) -> Result<String> {
+    ofctl_on(node, BRIDGE, command, args)
+}
+
+/// The same on another bridge of the node.
+///
+/// # Errors
+/// As [`ofctl`].
+pub fn ofctl_on(node: &NodeLayout, bridge: &str, command: &str, args: &[&str]) -> Result<String> {
     run(tool(node, "ofctl")?
         .arg(command)
-        .arg(format!("unix:{}", node.mgmt(BRIDGE).display()))
+        .arg(format!("unix:{}", node.mgmt(bridge).display()))
         .args(args))
 }
 

@@ -126,7 +126,7 @@ fn wire_line(here: &str, there: &str, netns: &str, mtu: u16) -> String {
     format!("link add {here} mtu {mtu} type veth peer name {there} mtu {mtu} netns {netns}")
 }
 
-fn checksum_in_software(netns: &std::path::Path, link: &str) -> Result<()> {
+pub(crate) fn checksum_in_software(netns: &std::path::Path, link: &str) -> Result<()> {
     let output =
         netns::enter(netns, || program("ethtool").args(["-K", link, "tx", "off"]).output())?
             .doing(|| "run ethtool".into())

@@ -201,6 +201,7 @@ impl PodNet for FakeNode {
                 _ => {}
             }
         }
+        self.world().talk(&spec.attachment);
         Ok(())
     }
 
@@ -389,8 +390,7 @@ impl Flows for FakeNode {
             .map_err(|e| FlowsError::Refused(e.to_string()))?;
         let mut world = self.world();
         world.flows.insert(record.attachment.clone(), record.ofport);
-        // The Pod talks at once.
-        world.connections.extend(&record.ips);
+        world.talk(&record.attachment);
         Ok(())
     }
 

@@ -4,16 +4,16 @@
 //! operations at once may run side by side. Both know nothing of Pods, addresses or errors.
 //!
 //! ```text
-//!   Allocate ---+--------------+- ConfigureLink ------------------+
-//!               |              +- InstallFlows -------------------+- Announce - made
-//!               +--------------+- NotePort -----------------------+
-//!   CreateLink -+- InsertPort -+- AwaitPort ----------------------+
+//!   Allocate ---+- ConfigureLink -----------+
+//!               +- InstallFlows ------------+- Announce --+- made
+//!   CreateLink -+- InsertPort - AwaitPort --+- NotePort --+
 //!
 //!   RemoveFlows +-- FlushConntrack - ReleaseAddress
 //!   DeletePort -+-- DeleteLink
 //! ```
 //! What joins two lines waits for both. The two long waits, for an address and for a port number,
-//! are side by side; a port that is added before its addresses are known gets them noted later.
+//! are side by side; a port that is added before its addresses are known gets them noted at the
+//! end, because vswitchd looks over every port before it does anything else after each note.
 //! A failure lets running operations end, starts no other, and unmakes what was begun. An address
 //! is released only when nothing can use it any more.
 //! Not here: carrying operations out (`drive`).
@@ -152,7 +152,7 @@ impl Build {
         match (self.failed, self.running.is_empty()) {
             (true, true) => Progress::Stopped(self.begun.clone()),
             (true, false) => Progress::Stopping,
-            (false, _) if self.done.contains(&Op::Announce) => Progress::Made,
+            (false, true) if self.done.contains(&Op::Announce) => Progress::Made,
             (false, _) => Progress::Building,
         }
     }
@@ -196,7 +196,6 @@ impl Build {
         match op {
             Op::ConfigureLink => done(Op::Allocate) && done(Op::CreateLink),
             Op::InsertPort => done(Op::CreateLink),
-            Op::NotePort => done(Op::Allocate) && done(Op::InsertPort),
             Op::AwaitPort => done(Op::InsertPort),
             Op::InstallFlows(_) => {
                 // One at a time: if OVS gives another number than the one asked for, they are
@@ -204,10 +203,10 @@ impl Build {
                 let flows_run = self.running.iter().any(|op| matches!(op, Op::InstallFlows(_)));
                 done(Op::Allocate) && done(Op::CreateLink) && !flows_run
             }
-            Op::Announce => {
-                let needed =
-                    [Op::ConfigureLink, Op::NotePort, Op::AwaitPort, Op::InstallFlows(self.ofport)];
-                needed.into_iter().all(done) && self.running.is_empty()
+            Op::Announce | Op::NotePort => {
+                let needed = [Op::ConfigureLink, Op::AwaitPort, Op::InstallFlows(self.ofport)];
+                let last = |op: &Op| matches!(op, Op::Announce | Op::NotePort);
+                needed.into_iter().all(done) && self.running.iter().all(last)
             }
             _ => true,
         }

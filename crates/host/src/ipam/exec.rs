@@ -33,7 +33,7 @@ pub(super) async fn run(
     conf: &[u8],
     cni_path: &str,
 ) -> Result<Vec<u8>, IpamError> {
-    let env: [(&str, &OsStr); 6] = [
+    let mut env: Vec<(&str, &OsStr)> = vec![
         ("CNI_COMMAND", verb.as_ref()),
         ("CNI_CONTAINERID", request.container_id.as_ref()),
         ("CNI_NETNS", request.netns.as_ref()),
@@ -41,6 +41,11 @@ pub(super) async fn run(
         ("CNI_ARGS", request.args.as_ref()),
         ("CNI_PATH", cni_path.as_ref()),
     ];
+    if program.ends_with("host-local") {
+        // A Go program that lives for some milliseconds: neither threads on each core nor a
+        // collection of garbage are worth their start.
+        env.extend([("GOMAXPROCS", OsStr::new("1")), ("GOGC", OsStr::new("off"))]);
+    }
     let output = command::run(program, &[], &env, conf, PATIENCE).await?;
     if output.success {
         return Ok(output.stdout);

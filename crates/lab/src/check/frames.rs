@@ -213,7 +213,7 @@ pub(super) fn mac_of(netns: &Path, link: &str) -> Result<Mac> {
 }
 
 /// MTU of a link, read inside its namespace.
-pub(super) fn mtu_of(netns: &Path, link: &str) -> Result<usize> {
+pub(crate) fn mtu_of(netns: &Path, link: &str) -> Result<usize> {
     let words = link_words(netns, link)?;
     let at = words.iter().position(|w| w == "mtu");
     let text = at.and_then(|i| words.get(i + 1)).map(String::as_str).unwrap_or_default();

@@ -189,6 +189,15 @@ impl World {
         self.leases.iter().filter(move |(_, other)| *other == owner).map(|(ip, _)| *ip)
     }
 
+    /// A Pod has connections as soon as it can: its link is up, with addresses, and it has flows.
+    pub(super) fn talk(&mut self, attachment: &Attachment) {
+        let has_flows = self.flows.contains_key(attachment);
+        let up = |link: &&FakeLink| link.is_up && link.attachment == *attachment;
+        if let Some(link) = self.links.values().find(up).filter(|_| has_flows) {
+            self.connections.extend(link.addresses.iter().map(IpNet::addr));
+        }
+    }
+
     /// The next free address, round and round like host-local.
     pub fn free_ip(&mut self) -> Option<IpAddr> {
         for _ in 2..=254 {

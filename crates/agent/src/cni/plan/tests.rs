@@ -58,15 +58,12 @@ fn nothing_waits_for_an_address_that_does_not_need_it() {
     assert_eq!(build.step(Event::Done(Op::CreateLink)), [Op::InsertPort]);
     assert_eq!(build.step(Event::Done(Op::InsertPort)), [Op::AwaitPort]);
     assert_eq!(build.step(Event::PortNumber(ASKED)), []);
-    assert_eq!(
-        build.step(Event::Done(Op::Allocate)),
-        [Op::ConfigureLink, Op::NotePort, Op::InstallFlows(ASKED)]
-    );
+    assert_eq!(build.step(Event::Done(Op::Allocate)), [Op::ConfigureLink, Op::InstallFlows(ASKED)]);
     assert_eq!(build.step(Event::Done(Op::InstallFlows(ASKED))), []);
-    assert_eq!(build.step(Event::Done(Op::NotePort)), []);
-    assert_eq!(build.step(Event::Done(Op::ConfigureLink)), [Op::Announce]);
-    assert_eq!(build.progress(), Progress::Building);
+    assert_eq!(build.step(Event::Done(Op::ConfigureLink)), [Op::NotePort, Op::Announce]);
     assert_eq!(build.step(Event::Done(Op::Announce)), []);
+    assert_eq!(build.progress(), Progress::Building);
+    assert_eq!(build.step(Event::Done(Op::NotePort)), []);
     assert_eq!(build.progress(), Progress::Made);
 }
 
@@ -86,7 +83,9 @@ fn whatever_the_order_of_endings_the_pod_is_announced_once_and_last() {
         for given in [ASKED, OfPort(7)] {
             let (build, started) = run_build(given, |_| false, |turn| orders >> turn & 1 == 1);
             assert_eq!(build.progress(), Progress::Made);
-            assert_eq!(started.last(), Some(&Op::Announce));
+            let at = |op| started.iter().position(|other| *other == op);
+            let last = at(Op::AwaitPort).max(at(Op::ConfigureLink));
+            assert!(at(Op::Announce) > last.max(at(Op::InstallFlows(given))), "{started:?}");
             assert_eq!(started.iter().filter(|op| **op == Op::Announce).count(), 1);
         }
     }
@@ -120,7 +119,9 @@ fn a_failure_stops_the_build_with_all_that_was_begun() {
             };
             let want = Piece::ALL.into_iter().filter(|piece| begun(*piece)).collect();
             assert_eq!(build.progress(), Progress::Stopped(want), "{failing:?} {started:?}");
-            assert!(!started.contains(&Op::Announce), "{failing:?}");
+            if failing != Op::NotePort {
+                assert!(!started.contains(&Op::Announce), "{failing:?}");
+            }
         }
         assert!(n_stopped > 0, "{failing:?}");
     }

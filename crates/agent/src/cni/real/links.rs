@@ -14,6 +14,7 @@ use host::netfilter::DropChains;
 use host::netns::Netns;
 use host::offload::{self, Offload};
 use host::route::{self, Route, RouteFilter};
+use host::sysctl::{Family, Sysctl, SysctlError};
 use host::{IfIndex, NetlinkError, Rtnl, address, garp};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use openflow::MacAddr;
@@ -136,6 +137,9 @@ impl RealLinks {
         // earlier (3.1), and would take the link down again.
         link::set_up_without_ipv6_address(&self.rtnl, veth.host)
             .map_err(|error| failed("bring up", name)(error.into()))?;
+        // The carrier comes with the Pod's end. Each change of a link of the node makes vswitchd
+        // look over every port, so they all come now and not when the addresses are known.
+        enter(&pod_netns, spec.ifname(), || raise_inside(spec.ifname()))??;
         Ok(MacAddr(veth.host_mac.0))
     }
 
@@ -261,6 +265,26 @@ fn enter<T: Send>(
     netns.run(work).map_err(|error| failed("enter the namespace of", link)(error.into()))
 }
 
+/// Brings the Pod's end up without any address; runs in the Pod's namespace.
+fn raise_inside(ifname: &str) -> Result<(), NetError> {
+    let rtnl = Rtnl::open().map_err(|error| failed("reach", ifname)(error.into()))?;
+    let link = link::get_by_name(&rtnl, ifname);
+    let index = link.map_err(|error| failed("find", ifname)(error.into()))?.index;
+    link::set_up_without_ipv6_address(&rtnl, index)
+        .map_err(|error| failed("bring up", ifname)(error.into()))
+}
+
+/// Lets the Pod's end have a link-local address again, now that it has its MAC; how one is made
+/// is the namespace's default.
+fn allow_link_local(ifname: &str) -> Result<(), NetError> {
+    let mode = |interface| Sysctl::conf(Family::Ipv6, interface, "addr_gen_mode");
+    let set = mode("default").get().and_then(|default| mode(ifname).set(&default));
+    match set {
+        Ok(_) | Err(SysctlError::NotFound(_)) => Ok(()),
+        Err(error) => Err(failed("allow a link-local address on", ifname)(error.into())),
+    }
+}
+
 /// Makes the Pod's end ready; runs in the Pod's namespace.
 fn configure_inside(spec: &LinkSpec, checksum: Offload) -> Result<(), NetError> {
     let ifname = spec.ifname();
@@ -273,6 +297,7 @@ fn configure_inside(spec: &LinkSpec, checksum: Offload) -> Result<(), NetError> 
     }
     link::set_mac(&rtnl, index, host::MacAddr(spec.mac.0))
         .map_err(|error| failed("set MAC of", ifname)(error.into()))?;
+    allow_link_local(ifname)?;
     for PodAddress { address: net, .. } in &spec.addresses {
         address::add(&rtnl, index, *net)
             .map_err(|error| failed("add address to", ifname)(error.into()))?;
