@@ -13,6 +13,7 @@ pub mod group;
 pub mod policy;
 pub mod query;
 pub mod report;
+pub mod wire;
 
 pub use group::{
     AddressGroup, AddressGroupPatch, AppliedToGroup, AppliedToGroupPatch, GroupMember, NamedPort,
