@@ -16,6 +16,7 @@ pub mod events;
 pub mod lease;
 pub mod nodes;
 pub mod pods;
+pub mod policy_inputs;
 pub mod service_accounts;
 mod time;
 pub mod watch;

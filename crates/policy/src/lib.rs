@@ -5,6 +5,11 @@
 //!
 //! - [`verdict`] answers "may A connect to B" straight from a user's objects.
 //!
+//! - [`index`] and [`translate`] compute what agents are told.
+//!
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
+pub mod index;
+pub mod store;
+pub mod translate;
 pub mod verdict;

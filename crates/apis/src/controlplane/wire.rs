@@ -130,6 +130,18 @@ pub fn decode<T: WireObject>(bytes: &[u8]) -> Result<T, DecodeError> {
     T::read(Reader::new(envelope.raw))
 }
 
+/// Encodes an object without the envelope.
+pub fn encode_message<T: WireObject>(object: &T) -> Vec<u8> {
+    let mut out = Writer::with_capacity(128);
+    object.write(&mut out);
+    out.into_bytes()
+}
+
+/// Decodes an object that has no envelope.
+pub fn decode_message<T: WireObject>(bytes: &[u8]) -> Result<T, DecodeError> {
+    T::read(Reader::new(bytes))
+}
+
 /// Encodes a list of objects.
 pub fn encode_list<T: WireObject>(list: &List<T>) -> Vec<u8> {
     enveloped(API_VERSION, &format!("{}List", T::KIND), |out| {

@@ -1,0 +1,216 @@
+//! Watches of everything that policy is computed from, with only the fields that it needs.
+//!
+//! Objects carry the resource version at which they were seen, so that the reader can tell how far it
+//! has read. Not here: what is computed (`policy`).
+
+mod pod;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use apis::policy::{ClusterGroup, ClusterNetworkPolicy, Group, NetworkPolicy, Tier};
+use apis::upstream;
+use futures::Stream;
+use k8s_openapi::api::networking::v1::NetworkPolicy as K8sNetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+
+use crate::client::Client;
+use crate::watch::{Keyed, Selection, WatchEvent, watch};
+
+pub use pod::{PodFacts, PortFacts};
+
+/// Annotation of a namespace that asks to log what Kubernetes' policies decide.
+const ENABLE_LOGGING: &str = "networkpolicy.antrea.io/enable-logging";
+
+/// An object that policy is computed from.
+#[derive(Clone, Debug)]
+pub struct Input<T> {
+    /// Which object, and as of when.
+    pub key: InputKey,
+    /// What is used of it.
+    pub object: T,
+}
+
+/// What identifies an object, and the resource version at which it was seen or gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputKey {
+    /// Namespace; empty in cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Resource version as a number.
+    pub version: u64,
+}
+
+impl InputKey {
+    fn of(meta: &ObjectMeta) -> Self {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        Self {
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
+            uid: text(&meta.uid),
+            version: meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+impl<T> Keyed for Input<T> {
+    type Key = InputKey;
+
+    fn key(&self) -> InputKey {
+        self.key.clone()
+    }
+}
+
+/// What is used of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it asks to log what Kubernetes' policies decide.
+    pub log_policies: bool,
+}
+
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Namespace)]
+struct Namespace {
+    #[serde(default, deserialize_with = "slim")]
+    metadata: ObjectMeta,
+}
+
+/// Metadata without what takes most of its room and is never used.
+pub(crate) fn slim<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Slim {
+        namespace: Option<String>,
+        name: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        generation: Option<i64>,
+        labels: Option<BTreeMap<String, String>>,
+        annotations: BTreeMap<String, String>,
+    }
+    let mut slim = Slim::deserialize(from)?;
+    slim.annotations.retain(|key, _| key == ENABLE_LOGGING);
+    Ok(ObjectMeta {
+        namespace: slim.namespace,
+        name: slim.name,
+        uid: slim.uid,
+        resource_version: slim.resource_version,
+        generation: slim.generation,
+        labels: slim.labels,
+        annotations: Some(slim.annotations).filter(|all| !all.is_empty()),
+        ..ObjectMeta::default()
+    })
+}
+
+type Inputs<T> = WatchEvent<Input<T>>;
+
+/// Watches all Pods.
+pub fn pods(client: &Client) -> impl Stream<Item = Inputs<PodFacts>> + Send + Unpin + 'static {
+    watch(client, Selection::default(), pod::Pod::into_input)
+}
+
+/// Watches all namespaces.
+pub fn namespaces(
+    client: &Client,
+) -> impl Stream<Item = Inputs<NamespaceFacts>> + Send + Unpin + 'static {
+    watch(client, Selection::default(), |namespace: Namespace| {
+        let meta = namespace.metadata;
+        let wanted = meta.annotations.as_ref().and_then(|all| all.get(ENABLE_LOGGING));
+        Input {
+            key: InputKey::of(&meta),
+            object: NamespaceFacts {
+                log_policies: wanted.is_some_and(|value| is_true(value)),
+                labels: meta.labels.unwrap_or_default(),
+            },
+        }
+    })
+}
+
+/// A boolean as annotations write it.
+fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// Watches Kubernetes' NetworkPolicies.
+pub fn k8s_policies(
+    client: &Client,
+) -> impl Stream<Item = Inputs<K8sNetworkPolicy>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches Antrea's ClusterNetworkPolicies.
+pub fn cluster_policies(
+    client: &Client,
+) -> impl Stream<Item = Inputs<ClusterNetworkPolicy>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches Antrea's NetworkPolicies.
+pub fn namespaced_policies(
+    client: &Client,
+) -> impl Stream<Item = Inputs<NetworkPolicy>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches tiers.
+pub fn tiers(client: &Client) -> impl Stream<Item = Inputs<Tier>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches ClusterGroups.
+pub fn cluster_groups(
+    client: &Client,
+) -> impl Stream<Item = Inputs<ClusterGroup>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches Groups.
+pub fn groups(client: &Client) -> impl Stream<Item = Inputs<Group>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+/// Watches Kubernetes' ClusterNetworkPolicies, whose kind need not be there.
+pub fn upstream_policies(
+    client: &Client,
+) -> impl Stream<Item = Inputs<upstream::ClusterNetworkPolicy>> + Send + Unpin + 'static {
+    whole(client)
+}
+
+fn whole<K>(client: &Client) -> impl Stream<Item = Inputs<K>> + Send + Unpin + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + Debug + Send + 'static,
+{
+    watch(client, Selection::default(), |mut object: K| {
+        let key = InputKey::of(object.meta());
+        object.meta_mut().managed_fields = None;
+        object.meta_mut().annotations = None;
+        Input { key, object }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn metadata_is_slim() {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {
+            "name": "x", "uid": "u", "resourceVersion": "12", "labels": {"a": "b"},
+            "annotations": {ENABLE_LOGGING: "true"},
+            "managedFields": [{"manager": "m"}]}}))
+        .unwrap();
+        let key = InputKey::of(&namespace.metadata);
+        assert_eq!((key.name.as_str(), key.version), ("x", 12));
+        assert!(namespace.metadata.managed_fields.is_none());
+        assert_eq!(namespace.metadata.annotations.unwrap()[ENABLE_LOGGING], "true");
+    }
+}

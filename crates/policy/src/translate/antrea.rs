@@ -1,0 +1,541 @@
+//! Antrea's ClusterNetworkPolicy and NetworkPolicy.
+//!
+//! A part that cannot be meant, or is not supported, matches nothing and is reported. Where a rule
+//! has peers by the target's own namespace, each namespace of its targets gets a copy of the rule.
+
+use apis::controlplane::{
+    Direction, NetworkPolicyPeer, NetworkPolicyRule, PolicyType, Protocol, RuleAction, Service,
+};
+use apis::policy::{
+    AppliedTo, DEFAULT_TIER, NamespaceMatch, NetworkPolicyPeer as Peer, NetworkPolicySpec, Rule,
+    Scope,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::draft::{Draft, GroupKind, GroupSource, PodsSpec, ScopeSpec};
+use super::event::PolicyKind;
+use super::k8s::{all_pods, source};
+use super::name::GroupName;
+use super::natives::{Context, compile, pods_spec};
+use super::traffic::{PortSpec, Services, anywhere, has_named_port, ip_block};
+use crate::index::{SERVICE_ACCOUNT_LABEL, Selector};
+
+const NOT_YET: &str = "is not supported yet";
+
+/// Translates a policy of one of the two kinds.
+pub(super) fn translate(
+    context: &Context<'_>,
+    kind: PolicyKind,
+    metadata: &ObjectMeta,
+    spec: &NetworkPolicySpec,
+) -> Draft {
+    let type_ = match kind {
+        PolicyKind::Namespaced => PolicyType::AntreaNetworkPolicy,
+        _ => PolicyType::AntreaClusterNetworkPolicy,
+    };
+    let mut draft = Draft::new(source(type_, metadata), metadata.generation);
+    let tier = spec.tier.as_deref().filter(|tier| !tier.is_empty()).unwrap_or(DEFAULT_TIER);
+    draft.needs.tier = Some(tier.into());
+    draft.priority = Some(spec.priority);
+    draft.tier_priority = context.natives.tier(tier);
+    if draft.tier_priority.is_none() {
+        draft.refuse("spec.tier", format!("there is no tier {tier:?}"));
+        return draft;
+    }
+    if !(1.0..=10000.0).contains(&spec.priority) {
+        draft.refuse("spec.priority", format!("{} is not from 1 to 10000", spec.priority));
+        return draft;
+    }
+    let namespace = metadata.namespace.clone().filter(|_| kind == PolicyKind::Namespaced);
+    let namespace = namespace.unwrap_or_default();
+    let mut policy = Policy { context, draft, namespace: &namespace };
+    let targets = policy.targets("spec.appliedTo", &spec.applied_to);
+    let all = || spec.ingress.iter().chain(&spec.egress);
+    let relative = all().any(|rule| peers(rule).any(|peer| peer.namespaces.is_some()));
+    let own_targets = relative || all().any(|rule| !rule.applied_to.is_empty());
+    if !own_targets {
+        policy.draft.applied_to = policy.refer_targets(&targets);
+    }
+    let targets = own_targets.then_some(targets.as_slice());
+    for (direction, word, rules) in
+        [(Direction::In, "ingress", &spec.ingress), (Direction::Out, "egress", &spec.egress)]
+    {
+        for (n, rule) in rules.iter().enumerate() {
+            let field = format!("spec.{word}[{n}]");
+            policy.rule(direction, &field, n, rule, targets);
+        }
+    }
+    policy.draft
+}
+
+fn peers(rule: &Rule) -> impl Iterator<Item = &Peer> {
+    rule.from.iter().chain(&rule.to)
+}
+
+/// Targets of a policy or rule: Pods, under the name of the group that they will be.
+#[derive(Clone, Debug)]
+struct Target {
+    name: GroupName,
+    pods: Vec<PodsSpec>,
+}
+
+impl Target {
+    fn of(pods: PodsSpec) -> Self {
+        Self { name: pods.name(), pods: vec![pods] }
+    }
+}
+
+/// The other side of a rule that is the same for all targets, and peers that are not.
+struct Sides<'a> {
+    fixed: NetworkPolicyPeer,
+    relative: Vec<&'a Peer>,
+}
+
+struct Policy<'a> {
+    context: &'a Context<'a>,
+    draft: Draft,
+    /// The policy's namespace; empty for a cluster-wide policy.
+    namespace: &'a str,
+}
+
+impl Policy<'_> {
+    fn targets(&mut self, field: &str, all: &[AppliedTo]) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for (n, applied_to) in all.iter().enumerate() {
+            match self.target(applied_to) {
+                Ok(target) => targets.push(target),
+                Err(error) => self.draft.report(format!("{field}[{n}]"), error),
+            }
+        }
+        targets
+    }
+
+    fn target(&mut self, target: &AppliedTo) -> Result<Target, String> {
+        let selects = target.pod_selector.is_some() || target.namespace_selector.is_some();
+        let kinds = [
+            selects,
+            target.group.is_some(),
+            target.service_account.is_some(),
+            target.service.is_some(),
+            target.node_selector.is_some(),
+            target.external_entity_selector.is_some(),
+        ];
+        match kinds.iter().filter(|set| **set).count() {
+            1 => {}
+            0 => return Err("nothing is selected".into()),
+            _ => return Err("fields that exclude each other".into()),
+        }
+        for (set, what) in [
+            (target.service.is_some(), "service"),
+            (target.node_selector.is_some(), "nodeSelector"),
+            (target.external_entity_selector.is_some(), "externalEntitySelector"),
+        ] {
+            if set {
+                return Err(format!("{what} {NOT_YET}"));
+            }
+        }
+        if let Some(account) = &target.service_account {
+            if !self.namespace.is_empty() {
+                return Err("serviceAccount is for cluster-wide policies".into());
+            }
+            return Ok(Target::of(account_pods(&account.namespace, &account.name)));
+        }
+        if let Some(name) = &target.group {
+            return self.named_target(name);
+        }
+        if !self.namespace.is_empty() && target.namespace_selector.is_some() {
+            return Err("namespaceSelector is for cluster-wide policies".into());
+        }
+        let namespaces = target.namespace_selector.as_ref();
+        pods_spec(self.namespace, target.pod_selector.as_ref(), namespaces).map(Target::of)
+    }
+
+    fn named_target(&mut self, name: &str) -> Result<Target, String> {
+        let mut needs = std::mem::take(&mut self.draft.needs);
+        let resolved = self.context.natives.resolve(self.namespace, name, &mut needs);
+        self.draft.needs = needs;
+        if !resolved.ip_blocks.is_empty() || !resolved.source.nodes.is_empty() {
+            return Err(format!("group {name:?} has members that are no Pods"));
+        }
+        let elsewhere = |pods: &PodsSpec| matches!(pods.scope, ScopeSpec::Namespaces(_));
+        if !self.namespace.is_empty() && resolved.source.pods.iter().any(elsewhere) {
+            return Err(format!("group {name:?} has Pods of other namespaces"));
+        }
+        if resolved.source.pods.is_empty()
+            && let Some(problem) = resolved.problems.first()
+        {
+            return Err(problem.clone());
+        }
+        for problem in resolved.problems {
+            self.draft.report(format!("group {name}"), problem);
+        }
+        Ok(Target { name: GroupName::of_named(self.namespace, name), pods: resolved.source.pods })
+    }
+
+    fn refer_targets(&mut self, targets: &[Target]) -> Vec<String> {
+        let mut names = Vec::new();
+        for target in targets {
+            let source = GroupSource { pods: target.pods.clone(), nodes: Vec::new() };
+            let name = self.draft.refer(GroupKind::AppliedTo, target.name.clone(), source);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Adds a rule, with targets of its own if the policy's are given for that.
+    fn rule(
+        &mut self,
+        direction: Direction,
+        field: &str,
+        n: usize,
+        rule: &Rule,
+        targets: Option<&[Target]>,
+    ) {
+        if let RuleAction::Unknown(word) = &rule.action {
+            self.draft.report(format!("{field}.action"), format!("unknown action {word:?}"));
+            return;
+        }
+        for (set, what) in [
+            (!rule.to_services.is_empty(), "toServices"),
+            (!rule.l7_protocols.is_empty(), "l7Protocols"),
+        ] {
+            if set {
+                self.draft.report(format!("{field}.{what}"), format!("{what} {NOT_YET}"));
+                return;
+            }
+        }
+        let services = match self.services(field, rule) {
+            Services::Any => Vec::new(),
+            Services::Of(services) if services.is_empty() => return,
+            Services::Of(services) => services,
+        };
+        let own;
+        let targets = match targets {
+            Some(_) if !rule.applied_to.is_empty() => {
+                own = self.targets(&format!("{field}.appliedTo"), &rule.applied_to);
+                Some(own.as_slice())
+            }
+            targets => targets,
+        };
+        let sides = self.sides(direction, field, rule, &services);
+        let mut made = NetworkPolicyRule {
+            services,
+            priority: i32::try_from(n).unwrap_or(i32::MAX),
+            action: Some(rule.action.clone()),
+            enable_logging: rule.enable_logging,
+            name: rule.name.clone().unwrap_or_default(),
+            log_label: rule.log_label.clone().unwrap_or_default(),
+            ..NetworkPolicyRule::new(direction)
+        };
+        let Some(targets) = targets else {
+            self.push(made, sides.fixed);
+            return;
+        };
+        if sides.relative.is_empty() {
+            made.applied_to_groups = self.refer_targets(targets);
+            if !made.applied_to_groups.is_empty() {
+                self.push(made, sides.fixed);
+            }
+            return;
+        }
+        for (peer, applied_to) in self.expand(field, &sides, targets) {
+            self.push(NetworkPolicyRule { applied_to_groups: applied_to, ..made.clone() }, peer);
+        }
+    }
+
+    fn push(&mut self, mut rule: NetworkPolicyRule, peer: NetworkPolicyPeer) {
+        if peer.is_empty() {
+            return; // Every peer was unreadable: the rule matches nothing.
+        }
+        match rule.direction {
+            Direction::In => rule.from = peer,
+            Direction::Out => rule.to = peer,
+        }
+        self.draft.rules.push(rule);
+    }
+
+    /// The other side for each namespace of the targets; namespaces with equal ones together.
+    fn expand(
+        &mut self,
+        field: &str,
+        sides: &Sides<'_>,
+        targets: &[Target],
+    ) -> Vec<(NetworkPolicyPeer, Vec<String>)> {
+        self.draft.needs.namespaces = true;
+        let mut expanded: Vec<(NetworkPolicyPeer, Vec<String>)> = Vec::new();
+        let index = self.context.index;
+        let mut namespaces: Vec<_> = index.namespaces().collect();
+        namespaces.sort_by_key(|(_, name, _)| *name);
+        for (_, namespace, labels) in namespaces {
+            let mut applied_to = Vec::new();
+            for pods in targets.iter().flat_map(|target| &target.pods) {
+                let inside = match &pods.scope {
+                    ScopeSpec::Namespace(own) => **own == *namespace,
+                    ScopeSpec::Namespaces(selector) => selector.matches(labels),
+                };
+                if inside {
+                    let scope = ScopeSpec::Namespace(namespace.into());
+                    let pods = PodsSpec { scope, pods: pods.pods.clone() };
+                    applied_to.push(Target::of(pods));
+                }
+            }
+            if applied_to.is_empty() {
+                continue;
+            }
+            let mut peer = sides.fixed.clone();
+            for relative in &sides.relative {
+                match relative_pods(relative, namespace, labels) {
+                    Ok(None) => {}
+                    Ok(Some(pods)) => {
+                        let name = self.draft.refer_pods(GroupKind::Address, pods);
+                        add_group(&mut peer, name);
+                    }
+                    Err(error) => self.report_once(field, error),
+                }
+            }
+            if peer.is_empty() {
+                continue;
+            }
+            let applied_to = self.refer_targets(&applied_to);
+            match expanded.iter_mut().find(|(own, _)| *own == peer) {
+                Some((_, groups)) => {
+                    groups.extend(applied_to);
+                    groups.sort();
+                    groups.dedup();
+                }
+                None => expanded.push((peer, applied_to)),
+            }
+        }
+        expanded
+    }
+
+    fn report_once(&mut self, field: &str, error: String) {
+        let known = |issue: &super::Issue| issue.field == field && issue.message == error;
+        if !self.draft.issues.iter().any(known) {
+            self.draft.report(field, error);
+        }
+    }
+
+    fn services(&mut self, field: &str, rule: &Rule) -> Services {
+        if rule.ports.is_empty() && rule.protocols.is_empty() {
+            return Services::Any;
+        }
+        let mut services = Vec::new();
+        for (n, port) in rule.ports.iter().enumerate() {
+            let spec = PortSpec {
+                protocol: port.protocol.as_ref().map(Protocol::as_str),
+                port: port.port.as_ref(),
+                end_port: port.end_port,
+                source_port: port.source_port,
+                source_end_port: port.source_end_port,
+            };
+            match spec.service() {
+                Ok(service) => services.push(service),
+                Err(error) => self.draft.report(format!("{field}.ports[{n}]"), error),
+            }
+        }
+        for (n, protocol) in rule.protocols.iter().enumerate() {
+            let service = match (&protocol.icmp, &protocol.igmp) {
+                (Some(icmp), None) => icmp_service(icmp.icmp_type, icmp.icmp_code),
+                (None, Some(_)) => Err(format!("igmp {NOT_YET}")),
+                _ => Err("one of icmp and igmp is needed".to_owned()),
+            };
+            match service {
+                Ok(service) => services.push(service),
+                Err(error) => self.draft.report(format!("{field}.protocols[{n}]"), error),
+            }
+        }
+        Services::Of(services)
+    }
+
+    fn sides<'r>(
+        &mut self,
+        direction: Direction,
+        field: &str,
+        rule: &'r Rule,
+        services: &[Service],
+    ) -> Sides<'r> {
+        let (peers, word) = match direction {
+            Direction::In => (&rule.from, "from"),
+            Direction::Out => (&rule.to, "to"),
+        };
+        let mut sides = Sides { fixed: NetworkPolicyPeer::default(), relative: Vec::new() };
+        if peers.is_empty() {
+            sides.fixed.ip_blocks = anywhere();
+            if direction == Direction::Out && has_named_port(&Services::Of(services.to_vec())) {
+                sides.fixed.address_groups.push(all_pods(&mut self.draft));
+            }
+            return sides;
+        }
+        for (n, peer) in peers.iter().enumerate() {
+            let added = match &peer.namespaces {
+                Some(_) => check_relative(self.namespace, peer).map(|()| sides.relative.push(peer)),
+                None => self.peer(direction, rule, peer, &mut sides.fixed),
+            };
+            if let Err(error) = added {
+                self.draft.report(format!("{field}.{word}[{n}]"), error);
+            }
+        }
+        sides
+    }
+
+    fn peer(
+        &mut self,
+        direction: Direction,
+        rule: &Rule,
+        peer: &Peer,
+        all: &mut NetworkPolicyPeer,
+    ) -> Result<(), String> {
+        let selects = peer.pod_selector.is_some() || peer.namespace_selector.is_some();
+        let kinds = [
+            selects,
+            peer.ip_block.is_some(),
+            peer.group.is_some(),
+            peer.fqdn.is_some(),
+            peer.service_account.is_some(),
+            peer.node_selector.is_some(),
+            peer.external_entity_selector.is_some(),
+        ];
+        match kinds.iter().filter(|set| **set).count() {
+            1 => {}
+            0 => return Err("the peer is empty".into()),
+            _ => return Err("fields that exclude each other".into()),
+        }
+        check_scope(peer)?;
+        if peer.external_entity_selector.is_some() {
+            return Err(format!("externalEntitySelector {NOT_YET}"));
+        }
+        if let Some(block) = &peer.ip_block {
+            all.ip_blocks.push(ip_block(&block.cidr, block.except.iter().map(String::as_str))?);
+        } else if let Some(fqdn) = &peer.fqdn {
+            if direction == Direction::In {
+                return Err("fqdn is for egress rules".into());
+            }
+            if rule.action == RuleAction::Pass {
+                return Err("fqdn goes with no Pass".into());
+            }
+            check_fqdn(fqdn)?;
+            all.fqdns.push(fqdn.to_ascii_lowercase());
+        } else if let Some(name) = &peer.group {
+            self.named_peer(name, all)?;
+        } else if let Some(account) = &peer.service_account {
+            if !self.namespace.is_empty() {
+                return Err("serviceAccount is for cluster-wide policies".into());
+            }
+            let pods = account_pods(&account.namespace, &account.name);
+            add_group(all, self.draft.refer_pods(GroupKind::Address, pods));
+        } else if let Some(selector) = &peer.node_selector {
+            let nodes = compile(selector)?;
+            let name = GroupName::of_nodes(&nodes);
+            let source = GroupSource { pods: Vec::new(), nodes: vec![nodes] };
+            add_group(all, self.draft.refer(GroupKind::Address, name, source));
+        } else {
+            let (pods, namespaces) = (peer.pod_selector.as_ref(), peer.namespace_selector.as_ref());
+            let pods = pods_spec(self.namespace, pods, namespaces)?;
+            add_group(all, self.draft.refer_pods(GroupKind::Address, pods));
+        }
+        Ok(())
+    }
+
+    fn named_peer(&mut self, name: &str, all: &mut NetworkPolicyPeer) -> Result<(), String> {
+        let mut needs = std::mem::take(&mut self.draft.needs);
+        let resolved = self.context.natives.resolve(self.namespace, name, &mut needs);
+        self.draft.needs = needs;
+        all.ip_blocks.extend(resolved.ip_blocks);
+        if !resolved.source.pods.is_empty() || !resolved.source.nodes.is_empty() {
+            let group = GroupName::of_named(self.namespace, name);
+            add_group(all, self.draft.refer(GroupKind::Address, group, resolved.source));
+        }
+        for problem in resolved.problems {
+            self.draft.report(format!("group {name}"), problem);
+        }
+        Ok(())
+    }
+}
+
+fn add_group(peer: &mut NetworkPolicyPeer, name: String) {
+    if !peer.address_groups.contains(&name) {
+        peer.address_groups.push(name);
+    }
+}
+
+fn account_pods(namespace: &str, name: &str) -> PodsSpec {
+    PodsSpec {
+        scope: ScopeSpec::Namespace(namespace.into()),
+        pods: Selector::equal(SERVICE_ACCOUNT_LABEL, name),
+    }
+}
+
+fn icmp_service(icmp_type: Option<i32>, icmp_code: Option<i32>) -> Result<Service, String> {
+    for (field, value) in [("icmpType", icmp_type), ("icmpCode", icmp_code)] {
+        if value.is_some_and(|value| !(0..=255).contains(&value)) {
+            return Err(format!("{field} is not from 0 to 255"));
+        }
+    }
+    if icmp_type.is_none() && icmp_code.is_some() {
+        return Err("icmpCode needs an icmpType".into());
+    }
+    Ok(Service { protocol: Some(Protocol::Icmp), icmp_type, icmp_code, ..Service::default() })
+}
+
+fn check_scope(peer: &Peer) -> Result<(), String> {
+    match &peer.scope {
+        None | Some(Scope::Cluster) => Ok(()),
+        Some(Scope::ClusterSet) => Err(format!("scope ClusterSet {NOT_YET}")),
+        Some(Scope::Unknown(word)) => Err(format!("unknown scope {word:?}")),
+    }
+}
+
+/// Names that a rule may have: letters, digits, `-`, `.` and `*`.
+fn check_fqdn(fqdn: &str) -> Result<(), String> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-.*".contains(letter);
+    match fqdn.is_empty() || !fqdn.chars().all(fits) {
+        true => Err(format!("{fqdn:?} is no domain name")),
+        false => Ok(()),
+    }
+}
+
+fn check_relative(namespace: &str, peer: &Peer) -> Result<(), String> {
+    check_scope(peer)?;
+    if !namespace.is_empty() {
+        return Err("namespaces is for cluster-wide policies".into());
+    }
+    let others = peer.namespace_selector.is_some()
+        || peer.ip_block.is_some()
+        || peer.group.is_some()
+        || peer.fqdn.is_some()
+        || peer.service_account.is_some()
+        || peer.node_selector.is_some()
+        || peer.external_entity_selector.is_some();
+    if others {
+        return Err("namespaces goes with podSelector alone".into());
+    }
+    let Some(namespaces) = &peer.namespaces else { return Ok(()) };
+    match (&namespaces.match_, namespaces.same_labels.is_empty()) {
+        (Some(NamespaceMatch::SelfNamespace), true) | (None, false) => Ok(()),
+        (Some(NamespaceMatch::Unknown(word)), _) => Err(format!("unknown match {word:?}")),
+        _ => Err("one of match and sameLabels is needed".into()),
+    }
+}
+
+/// The Pods that a peer stands for in the eyes of a namespace's Pods; `None` if there are none.
+fn relative_pods(
+    peer: &Peer,
+    namespace: &str,
+    labels: &crate::index::Labels,
+) -> Result<Option<PodsSpec>, String> {
+    let pods = peer.pod_selector.as_ref().map_or_else(|| Ok(Selector::everything()), compile)?;
+    let Some(namespaces) = &peer.namespaces else { return Ok(None) };
+    if namespaces.same_labels.is_empty() {
+        return Ok(Some(PodsSpec { scope: ScopeSpec::Namespace(namespace.into()), pods }));
+    }
+    let mut selector = Selector::everything();
+    for key in &namespaces.same_labels {
+        let value = labels.get(key).and_then(|value| std::str::from_utf8(value).ok());
+        let Some(value) = value else { return Ok(None) };
+        selector = selector.and(&Selector::equal(key, value));
+    }
+    Ok(Some(PodsSpec { scope: ScopeSpec::Namespaces(selector), pods }))
+}
