@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace;
+use crate::{debian, workspace};
 use initramfs::Archive;
 
 /// The package that depends on the current kernel.
@@ -152,23 +152,9 @@ impl Kernel {
             return Ok(kernel);
         }
         let package = current_package()?;
-        println!("fetching {package}");
         let part = dir.join("part");
-        let _ = fs::remove_dir_all(&part);
         let _ = fs::remove_dir_all(dir.join("root"));
-        let unpacked = part.join("root");
-        fs::create_dir_all(&unpacked).with_context(|| format!("make {}", unpacked.display()))?;
-        // The user of the sandbox does not see this directory.
-        let mut fetch = Command::new("apt-get");
-        fetch.args(["download", "-qq", "-o", "APT::Sandbox::User=root", &package]);
-        workspace::run(fetch.current_dir(&part))?;
-        let entries = fs::read_dir(&part).context("list what was fetched")?;
-        let deb = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
-            .context("the package was not fetched")?;
-        workspace::run(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&unpacked))?;
+        let unpacked = debian::unpack(&package, &part)?;
         let kernel = Self::unpacked(&unpacked)
             .with_context(|| format!("{package} holds no kernel with modules"))?;
         workspace::run(Command::new("depmod").arg("-b").arg(&unpacked).arg(&kernel.version))?;

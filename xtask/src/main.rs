@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod debian;
 mod docs;
 mod fuzz;
 mod gen_cni;

@@ -10,6 +10,7 @@ mod clean;
 mod cluster;
 mod cni_churn;
 mod cni_faults;
+mod containerd;
 mod expected;
 pub(crate) mod frames;
 mod layout_upgrade;
@@ -188,7 +189,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 15] = [
+const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -221,9 +222,15 @@ const SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "cni-churn",
-        about: "200 ADDs and DELs in parallel leave nothing behind",
+        about: "1,000 ADDs and DELs, 20 at once, leave nothing behind",
         needs: Needs::SharedLab,
         run: cni_churn::run,
+    },
+    Scenario {
+        name: "containerd",
+        about: "containerd's own client connects a container by our plugins, and it leaves nothing",
+        needs: Needs::SharedLab,
+        run: containerd::run,
     },
     Scenario {
         name: "agent-restart",

@@ -33,14 +33,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     for client in [&near, &far] {
         ask(&client.sandbox.netns, "check/reuse-former")?;
     }
-    let held = conntrack_of(&node, address)?;
+    let held = conntrack_of(&node, &[address].into())?;
     if held.is_empty() {
         return Err(LabError::new(
             "the switch tracks no connection of the Pod: nothing to inherit",
         ));
     }
     former.remove()?;
-    let left = conntrack_of(&node, address)?;
+    let left = conntrack_of(&node, &[address].into())?;
     if !left.is_empty() {
         return Err(LabError::new(format!(
             "{} connections of the removed Pod are still tracked, first {}",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 
 use crate::agent;
 use crate::error::{Doing, LabError, Result};
@@ -68,10 +69,14 @@ pub(super) fn flows(node: &NodeLayout) -> Result<BTreeSet<String>> {
     Ok(text.lines().map(str::trim).filter(|l| l.contains("actions=")).map(str::to_owned).collect())
 }
 
-/// Conntrack entries of the switch and of the node's kernel that hold an address.
-pub(super) fn conntrack_of(node: &NodeLayout, address: std::net::IpAddr) -> Result<Vec<String>> {
-    let needles = [format!("={address},"), format!("={address} "), format!("={address})")];
-    let holds = |line: &&str| needles.iter().any(|n| line.contains(n));
+/// Conntrack entries of the switch and of the node's kernel that hold one of the addresses.
+pub(super) fn conntrack_of(node: &NodeLayout, addresses: &BTreeSet<IpAddr>) -> Result<Vec<String>> {
+    // An entry names addresses as `src=10.0.0.1,` (the switch) or `src=10.0.0.1 ` (the kernel).
+    let address = |word: &str| word.rsplit('=').next()?.trim_end_matches(')').parse().ok();
+    let holds = |line: &&str| {
+        let mut words = line.split([',', ' ']).filter_map(address);
+        words.any(|held| addresses.contains(&held))
+    };
     let text = ovs::appctl(node, &["dpctl/dump-conntrack"])?;
     let mut found: Vec<String> = text.lines().filter(holds).map(str::to_owned).collect();
     let kernel = netns::enter(node.netns(), || program("conntrack").arg("-L").output())?;
