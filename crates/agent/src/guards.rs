@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use host::link;
-use host::netfilter::{DropChains, NetfilterError, Watch};
+use host::netfilter::{DropChains, NetfilterError, TableFamily, Watch};
 use host::netlink::Rtnl;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,8 @@ impl Guards {
     /// Runs until cancelled.
     pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let drops = DropChains::open().context("open netfilter")?;
-        let mut changes = Watch::open_in(self.rtnl.netns()).context("follow nftables")?;
+        let mut changes =
+            Watch::open_in(self.rtnl.netns(), TableFamily::Netdev).context("follow nftables")?;
         loop {
             let interfaces = self.interfaces.borrow_and_update().clone();
             let pods = interfaces.iter().map(|record| record.host_name.to_string());

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use host::link::MacAddr;
 use host::monitor::{Monitor, Topics};
 use host::neighbour;
+use host::netfilter::{TableFamily, Watch};
 use host::netlink::Rtnl;
 use host::nft::node::{Masquerade, NodeRules};
 use host::uplink::Uplink;
@@ -60,6 +61,8 @@ pub struct NodeLoop {
     pub own_addresses: OwnAddresses,
     /// Where outcomes are noted.
     pub health: NodeHealth,
+    /// Our nftables table as it was printed after it was last replaced.
+    pub firewall: Option<String>,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
     pub tunnel_neighbours: Option<PathBuf>,
 }
@@ -110,7 +113,7 @@ impl NodeLoop {
         self.mend().await;
         self.upkeep.forward().await;
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
-        self.health.note("firewall", self.sync_firewall(&peers).await);
+        self.sync_firewall(&peers).await;
         if let Some(run_dir) = &self.tunnel_neighbours
             && let Err(error) = self.teach_tunnel_neighbours(run_dir, &peers).await
         {
@@ -141,6 +144,8 @@ impl NodeLoop {
         let topics = Topics::LINKS | Topics::ADDRESSES | Topics::ROUTES;
         let monitor = Monitor::open_in(self.rtnl.netns(), topics).context("follow links")?;
         let mut monitor = monitor.into_async().context("follow links")?;
+        let mut firewall =
+            Watch::open_in(self.rtnl.netns(), TableFamily::Inet).context("follow nftables")?;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -154,6 +159,11 @@ impl NodeLoop {
                         tokio::time::sleep(GATHER).await;
                         self.mend().await;
                     }
+                }
+                changed = firewall.changed() => {
+                    changed.context("follow nftables")?;
+                    tokio::time::sleep(GATHER).await;
+                    self.mend_firewall().await;
                 }
                 changed = nodes_rx.changed() => {
                     if changed.is_err() {
@@ -180,7 +190,17 @@ impl NodeLoop {
         Ok(())
     }
 
-    async fn sync_firewall(&self, peers: &[Peer]) -> Result<()> {
+    /// Replaces our table when it is not what was last put there.
+    async fn mend_firewall(&mut self) {
+        if host::nft::list().await.is_ok_and(|found| found.is_some() && found == self.firewall) {
+            return; // Another's change, or our own.
+        }
+        tracing::warn!("table inet antrea was changed by somebody: put back");
+        let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+        self.sync_firewall(&peers).await;
+    }
+
+    async fn sync_firewall(&mut self, peers: &[Peer]) {
         let local: Vec<IpNet> = self.node.pod_cidrs.clone();
         let all = local.iter().chain(peers.iter().flat_map(|peer| &peer.pod_cidrs));
         let rules = NodeRules {
@@ -190,7 +210,10 @@ impl NodeLoop {
             tunnel_port: self.tunnel_port,
             masquerade: self.masquerade,
         };
-        host::nft::apply(&[rules.feature()]).await.context("replace table inet antrea")
+        let applied = host::nft::apply(&[rules.feature()]).await;
+        // What cannot be read is replaced at the next change.
+        self.firewall = host::nft::list().await.unwrap_or_default();
+        self.health.note("firewall", applied.context("replace table inet antrea"));
     }
 
     /// The first packet to a tunnel peer whose MAC OVS does not know is lost: find the MACs by the

@@ -436,6 +436,7 @@ fn mk_node_loop(
         uplink: network.uplink.clone(),
         own_addresses: network.own_addresses.clone(),
         health: health.clone(),
+        firewall: None,
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
             .then(|| options.config.ovs_run_dir.clone()),
     })

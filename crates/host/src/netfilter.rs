@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-pub use self::watch::Watch;
+pub use self::watch::{TableFamily, Watch};
 use crate::link::is_valid_name;
 use crate::netlink::{Family, Netlink, NetlinkError, nfgenmsg};
 use crate::netns::Netns;

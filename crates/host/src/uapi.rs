@@ -108,6 +108,7 @@ pub(crate) const NFNL_MSG_BATCH_END: u16 = 0x11;
 pub(crate) const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 pub(crate) const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub(crate) const NFPROTO_UNSPEC: u8 = 0;
+pub(crate) const NFPROTO_INET: u8 = 1;
 pub(crate) const NFPROTO_NETDEV: u8 = 5;
 
 /// `NFNLGRP_NFTABLES` (7) as a bit of `sockaddr_nl.nl_groups`.

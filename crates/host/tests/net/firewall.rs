@@ -1,5 +1,5 @@
 use host::iptables_forward::{self, Family, Forward};
-use host::netfilter::{DropChain, DropChains, NetfilterError, Watch};
+use host::netfilter::{DropChain, DropChains, NetfilterError, TableFamily, Watch};
 use host::nft::node::{Masquerade, NodeRules};
 use host::{Netns, Rtnl, address, link, nft};
 use testkit::netns::{NamedNetns, in_netns, sh, try_sh};
@@ -108,7 +108,8 @@ fn what_someone_flushed_is_noticed_and_put_back() {
             chains.filter(DropChain::is_right).map(|chain| chain.device).collect()
         };
         block_on(async {
-            let mut watch = Watch::open_in(&Netns::current().unwrap()).unwrap();
+            let mut watch =
+                Watch::open_in(&Netns::current().unwrap(), TableFamily::Netdev).unwrap();
             let mut changed =
                 async || tokio::time::timeout(SOON, watch.changed()).await.unwrap().unwrap();
             drops.add("a0").unwrap();
