@@ -59,6 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "switch",
         ],
     ),
+    ("antctl", &["apis", "policy"]),
     ("testkit", &[]),
     ("xtask", &["antrea-config", "apis", "pipeline"]),
 ];

@@ -3,12 +3,14 @@
 //! Pure: objects in, decisions out; no socket, clock, task or lock. The modules are two ways to the
 //! same answer, so that each can check the other:
 //!
-//! - [`verdict`] answers "may A connect to B" straight from a user's objects.
-//!
+//! - [`verdict`] answers "may A connect to B" straight from a user's objects; [`connectivity`] asks it
+//!   about everybody, and [`diff`] about what a change of the objects changes.
 //! - [`index`] and [`translate`] compute what agents are told.
 //!
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
+pub mod connectivity;
+pub mod diff;
 pub mod index;
 pub mod store;
 pub mod translate;

@@ -49,6 +49,10 @@ mod ports;
 mod rule;
 mod selector;
 mod upstream;
+mod words;
+
+pub(crate) use cluster::PodInfo;
+pub(crate) use decide::{Subject, allowed};
 
 pub use cluster::{Cluster, Objects, PodId};
 pub use decide::{Part, Side};

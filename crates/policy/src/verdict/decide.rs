@@ -29,7 +29,7 @@ pub struct Side {
 }
 
 /// The rules about one Pod in one direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subject {
     /// Rules, in order, by their place in the cluster.
     rules: Vec<usize>,
@@ -80,8 +80,42 @@ impl Cluster {
             Direction::In => (to, from),
             Direction::Out => (from, to),
         };
+        if direction == Direction::In && self.comes_from_own_node(target, peer) {
+            return all(Reason::OwnNode);
+        }
         let subject = target.pod.map(|pod| self.subject(direction, pod)).unwrap_or_default();
         self.share_out(&subject, direction, target, peer, source_port)
+    }
+
+    /// All traffic between two ends, by what decides about it.
+    pub fn decisions(
+        &self,
+        from: Side,
+        to: Side,
+        source_port: u16,
+    ) -> Vec<(ConnectionSet, Verdict)> {
+        let ingress = self.parts(Direction::In, from, to, source_port);
+        let mut found = Vec::new();
+        for Part { traffic, decision: egress } in self.parts(Direction::Out, from, to, source_port)
+        {
+            if egress.action != Action::Allow {
+                found.push((traffic, Verdict { egress, ingress: None }));
+                continue;
+            }
+            for part in &ingress {
+                let both = traffic.intersect(&part.traffic);
+                if !both.is_empty() {
+                    let ingress = Some(part.decision.clone());
+                    found.push((both, Verdict { egress: egress.clone(), ingress }));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a connection comes from the Node that its Pod is on.
+    pub(crate) fn comes_from_own_node(&self, target: Side, peer: Side) -> bool {
+        target.pod.is_some_and(|pod| self.is_own_node(self.pod_info(pod), peer))
     }
 
     /// The rules about a Pod.
@@ -105,7 +139,7 @@ impl Cluster {
         Subject { rules, isolation }
     }
 
-    /// As [`Cluster::parts`], for a Pod whose rules are at hand.
+    /// As [`Cluster::parts`], for a Pod whose rules are at hand, its own Node left aside.
     pub(crate) fn share_out(
         &self,
         subject: &Subject,
@@ -114,15 +148,9 @@ impl Cluster {
         peer: Side,
         source_port: u16,
     ) -> Vec<Part> {
-        let all = |reason| {
-            vec![Part { traffic: ConnectionSet::full(), decision: Decision::allow(reason) }]
-        };
         let Some(target_pod) = target.pod.map(|pod| self.pod_info(pod)) else {
             return all(Reason::Default);
         };
-        if direction == Direction::In && self.is_own_node(target_pod, peer) {
-            return all(Reason::OwnNode);
-        }
         let listener = match direction {
             Direction::In => Some(target_pod),
             Direction::Out => peer.pod.map(|pod| self.pod_info(pod)),
@@ -253,6 +281,11 @@ impl Cluster {
     fn first_family(&self, source: End, destination: End) -> Family {
         self.families(source, destination).first().copied().unwrap_or(Family::V4)
     }
+}
+
+/// All traffic, allowed.
+fn all(reason: Reason) -> Vec<Part> {
+    vec![Part { traffic: ConnectionSet::full(), decision: Decision::allow(reason) }]
 }
 
 /// What of all traffic is allowed.
