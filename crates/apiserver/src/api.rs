@@ -12,6 +12,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Webhooks;
+use crate::aggregation::{Aggregator, Served};
 use crate::authn::{Authenticator, Credentials};
 use crate::authz::{Attributes, Authorizer, Target};
 use crate::body::{self, Response};
@@ -45,6 +47,10 @@ pub struct Api {
     pub version: Value,
     /// Address that `/api` gives, as `127.0.0.1:6443`.
     pub server_address: String,
+    /// Those who are asked about writes.
+    pub webhooks: Option<Arc<dyn Webhooks>>,
+    /// Groups that other servers serve.
+    pub aggregator: Option<Arc<dyn Aggregator>>,
     /// Answers of paths that are no resources, as webhooks; each for its exact path.
     pub pages: BTreeMap<String, Arc<dyn Page>>,
     /// Requests other than watches that are answered at once; more get 429. No limit where `None`.
@@ -113,6 +119,8 @@ impl Api {
             protobuf: Protobuf::default(),
             version: parts.version,
             server_address: String::new(),
+            webhooks: None,
+            aggregator: None,
             pages: parts.pages,
             in_flight: Some(Arc::new(Semaphore::new(parts.max_in_flight.max(1)))),
             stopping: parts.stopping,
@@ -146,6 +154,9 @@ impl Api {
         if let Some(page) = self.pages.get(&info.path) {
             return page.answer(user, info, request).await;
         }
+        if let Some((aggregator, group, version)) = self.elsewhere(&info.path) {
+            return aggregator.forward(&group, &version, user, request).await;
+        }
         match info.resource.clone() {
             None => self.answer_path(&info, &request),
             Some(path) => {
@@ -160,6 +171,21 @@ impl Api {
                 dispatch(call, request).await
             }
         }
+    }
+
+    /// The other server that a path belongs to: `/apis/GROUP/VERSION...`, or its OpenAPI.
+    fn elsewhere(&self, path: &str) -> Option<(Arc<dyn Aggregator>, String, String)> {
+        let aggregator = self.aggregator.as_ref()?;
+        let rest = path.strip_prefix("/openapi/v3").unwrap_or(path).strip_prefix("/apis/")?;
+        let mut parts = rest.split('/');
+        let (group, version) = (parts.next()?, parts.next()?);
+        let claims =
+            !self.registry.has_version(group, version) && aggregator.claims(group, version);
+        claims.then(|| (Arc::clone(aggregator), group.to_owned(), version.to_owned()))
+    }
+
+    fn served_elsewhere(&self) -> Vec<Served> {
+        self.aggregator.as_ref().map(|aggregator| aggregator.served()).unwrap_or_default()
     }
 
     /// The user as whom a request wants to be treated, if its sender may ask for that.
@@ -225,13 +251,16 @@ impl Api {
             ["api", version] => self.discover_version(request, "", version),
             ["apis", group] => {
                 let form = rest::form(request)?;
-                match discovery::group(&self.registry.all(), group) {
+                match discovery::group(&self.registry.all(), &self.served_elsewhere(), group) {
                     Some(document) => Ok(rest::answer(form, 200, &document)),
                     None => Ok(page_not_found()),
                 }
             }
             ["apis", group, version] => self.discover_version(request, group, version),
-            ["openapi", "v3"] => Ok(body::json(200, &openapi::index(&self.registry.all()))),
+            ["openapi", "v3"] => {
+                let others = self.served_elsewhere();
+                Ok(body::json(200, &openapi::index(&self.registry.all(), &others)))
+            }
             ["openapi", "v3", "api", version] => Ok(self.openapi("", version)),
             ["openapi", "v3", "apis", group, version] => Ok(self.openapi(group, version)),
             _ => Ok(page_not_found()),
@@ -243,7 +272,8 @@ impl Api {
             ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
                 .map(str::to_owned)
                 .to_vec();
-        for (group, versions) in discovery::groups(&self.registry.all()) {
+        let groups = discovery::all_groups(&self.registry.all(), &self.served_elsewhere());
+        for (group, versions) in groups {
             for version in versions {
                 paths.push(match group.as_str() {
                     "" => format!("/api/{version}"),
@@ -271,11 +301,15 @@ impl Api {
         if form.view != View::Discovery {
             let document = match half {
                 Half::Core => discovery::legacy_versions(&self.server_address),
-                Half::Groups => discovery::group_list(&resources),
+                Half::Groups => discovery::group_list(&resources, &self.served_elsewhere()),
             };
             return Ok(rest::answer(form, 200, &document));
         }
-        let document = discovery::aggregated(&resources, half).to_string();
+        let others = match half {
+            Half::Core => Vec::new(),
+            Half::Groups => self.served_elsewhere(),
+        };
+        let document = discovery::aggregated(&resources, &others, half).to_string();
         let etag = discovery::etag(document.as_bytes());
         let headers =
             [("content-type", discovery::AGGREGATED), ("etag", &etag), ("vary", "Accept")];

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::aggregation::Served;
 use crate::names::api_version;
 use crate::resource::{Resource, Scope};
 
@@ -42,6 +43,21 @@ pub fn groups(resources: &[impl AsRef<Resource>]) -> Vec<(String, Vec<String>)> 
     groups
 }
 
+/// Groups with their versions, those that other servers serve last.
+pub fn all_groups(
+    resources: &[impl AsRef<Resource>],
+    others: &[Served],
+) -> Vec<(String, Vec<String>)> {
+    let mut all = groups(resources);
+    for other in others {
+        match all.iter_mut().find(|(group, _)| *group == other.group) {
+            Some((_, versions)) => versions.push(other.version.clone()),
+            None => all.push((other.group.clone(), vec![other.version.clone()])),
+        }
+    }
+    all
+}
+
 /// Rank of a version: stable before beta before alpha, then by number.
 fn version_rank(version: &str) -> (u8, u32, u32) {
     let rest = version.strip_prefix('v').unwrap_or(version);
@@ -74,8 +90,8 @@ fn group_body(group: &str, versions: &[String]) -> Value {
 }
 
 /// The `/apis` document.
-pub fn group_list(resources: &[impl AsRef<Resource>]) -> Value {
-    let groups: Vec<Value> = groups(resources)
+pub fn group_list(resources: &[impl AsRef<Resource>], others: &[Served]) -> Value {
+    let groups: Vec<Value> = all_groups(resources, others)
         .iter()
         .filter(|(group, _)| !group.is_empty())
         .map(|(group, versions)| group_body(group, versions))
@@ -84,8 +100,8 @@ pub fn group_list(resources: &[impl AsRef<Resource>]) -> Value {
 }
 
 /// The `/apis/GROUP` document.
-pub fn group(resources: &[impl AsRef<Resource>], name: &str) -> Option<Value> {
-    let groups = groups(resources);
+pub fn group(resources: &[impl AsRef<Resource>], others: &[Served], name: &str) -> Option<Value> {
+    let groups = all_groups(resources, others);
     let (group, versions) = groups.iter().find(|(group, _)| group == name && !group.is_empty())?;
     let mut body = group_body(group, versions);
     body["kind"] = json!("APIGroup");
@@ -161,14 +177,22 @@ pub enum Half {
 pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The aggregated document of one half.
-pub fn aggregated(resources: &[impl AsRef<Resource>], half: Half) -> Value {
-    let items: Vec<Value> = groups(resources)
+pub fn aggregated(resources: &[impl AsRef<Resource>], others: &[Served], half: Half) -> Value {
+    let items: Vec<Value> = all_groups(resources, others)
         .iter()
         .filter(|(group, _)| group.is_empty() == (half == Half::Core))
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
+                    let elsewhere = others
+                        .iter()
+                        .find(|other| other.group == *group && other.version == *version);
+                    if let Some(Served { resources, .. }) = elsewhere {
+                        return json!({
+                            "version": version, "resources": resources, "freshness": "Current",
+                        });
+                    }
                     let entries: Vec<Value> = resources
                         .iter()
                         .map(AsRef::as_ref)

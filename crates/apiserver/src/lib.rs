@@ -7,10 +7,13 @@
 //!
 //! Not here: the kinds of a lab cluster and its control loops (`kubelab`).
 
+pub mod admission;
+pub mod aggregation;
 pub mod api;
 pub mod authn;
 pub mod authz;
 pub mod body;
+pub mod client;
 pub mod delegated;
 pub mod discovery;
 pub mod meta;
@@ -32,9 +35,11 @@ pub mod server;
 pub mod source;
 pub mod status;
 pub mod store;
+pub mod structural;
 pub mod table;
 pub mod token;
 pub mod trust;
+pub mod upstream;
 pub mod user;
 pub mod watch;
 pub mod webhook;

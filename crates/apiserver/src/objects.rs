@@ -142,8 +142,12 @@ pub fn check_shape(
         "{} in version {:?} cannot be handled as a {}:",
         resource.kind, resource.version, resource.kind
     );
-    let decoded = decode(&resource.kind, &resource.shape, object, resource.unknown)
-        .map_err(|why| ApiError::bad_request(format!("{cannot} {why}")))?;
+    let decoded = match decode(&resource.kind, &resource.shape, object, resource.unknown) {
+        Ok(decoded) => decoded,
+        // A CRD's schema judges the values itself, and tells of all that are wrong.
+        Err(_) if resource.custom => return Ok(Vec::new()),
+        Err(why) => return Err(ApiError::bad_request(format!("{cannot} {why}"))),
+    };
     let unknown: Vec<String> =
         decoded.unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
     match validation {
@@ -233,8 +237,21 @@ impl Writer<'_> {
         &self,
         resource: &Resource,
         namespace: &str,
-        mut object: Value,
+        object: Value,
     ) -> Result<Written, ApiError> {
+        let (mut object, warnings) = self.checked(resource, namespace, object)?;
+        fresh(resource, &mut object);
+        let object = self.store.write(|tx| self.create_in(tx, resource, object))?;
+        Ok(Written { object, warnings })
+    }
+
+    /// A new object whose kind, shape and namespace are right, and warnings about its fields.
+    pub fn checked(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+    ) -> Result<(Value, Vec<String>), ApiError> {
         check_kind(self.registry, resource, &mut object)?;
         let warnings = check_shape(resource, &mut object, self.options.field_validation)?;
         check_namespace(resource, namespace, &mut object)?;
@@ -244,9 +261,33 @@ impl Writer<'_> {
             ));
         }
         meta::set(&mut object, "managedFields", Value::Null);
-        fresh(resource, &mut object);
+        Ok((object, warnings))
+    }
+
+    /// Creates an object that a trial run of [`Writer::create`] gave, under the same UID.
+    pub fn create_reviewed(&self, resource: &Resource, object: Value) -> Result<Written, ApiError> {
         let object = self.store.write(|tx| self.create_in(tx, resource, object))?;
-        Ok(Written { object, warnings })
+        Ok(Written { object, warnings: Vec::new() })
+    }
+
+    /// Puts an object that a trial run gave in place of the one that it was made from; 409 when
+    /// that has changed since.
+    pub fn update_reviewed(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        (old, object): (&Stored, Value),
+    ) -> Result<Written, ApiError> {
+        let managed = Managed::Set(object["metadata"]["managedFields"].clone());
+        let change = |now: &Value| {
+            if meta::version(now) != old.version() {
+                return Err(ApiError::modified(&resource.group_resource(), name));
+            }
+            Ok(object)
+        };
+        self.change(resource, namespace, name, part, change, Some(managed))
     }
 
     fn create_in(
@@ -287,6 +328,18 @@ impl Writer<'_> {
         part: Part,
         change: impl FnOnce(&Value) -> Result<Value, ApiError>,
     ) -> Result<Written, ApiError> {
+        self.change(resource, namespace, name, part, change, None)
+    }
+
+    fn change(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        change: impl FnOnce(&Value) -> Result<Value, ApiError>,
+        managed: Option<Managed>,
+    ) -> Result<Written, ApiError> {
         self.store.write(|tx| {
             let key = key(namespace, name);
             let Some(old) = tx.get(&resource.collection(), &key) else {
@@ -301,7 +354,11 @@ impl Writer<'_> {
             check_name(&object, name)?;
             check_namespace(resource, namespace, &mut object)?;
             check_version(resource, &object, &old)?;
-            let managed = if part == Part::Main { Managed::Track } else { Managed::Keep };
+            let managed = match (managed, part) {
+                (Some(managed), _) => managed,
+                (None, Part::Main) => Managed::Track,
+                (None, Part::Status) => Managed::Keep,
+            };
             let object = self.merge_parts(tx, resource, object, old.value(), part, managed)?;
             check_size(&object)?;
             let object = self.store_update(tx, resource, &key, object, old);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::aggregation::Served;
 use crate::names::api_version;
 use crate::resource::{Resource, Scope};
 use crate::schema;
@@ -14,7 +15,7 @@ fn index_key(group: &str, version: &str) -> String {
 }
 
 /// The `/openapi/v3` document.
-pub fn index(resources: &[impl AsRef<Resource>]) -> Value {
+pub fn index(resources: &[impl AsRef<Resource>], others: &[Served]) -> Value {
     let mut paths = serde_json::Map::new();
     for (group, versions) in crate::discovery::groups(resources) {
         for version in versions {
@@ -24,6 +25,11 @@ pub fn index(resources: &[impl AsRef<Resource>]) -> Value {
             let url = format!("/openapi/v3/{key}?hash={}", tag.trim_matches('"'));
             paths.insert(key, json!({ "serverRelativeURL": url }));
         }
+    }
+    for Served { group, version, .. } in others {
+        let key = index_key(group, version);
+        let url = format!("/openapi/v3/{key}");
+        paths.insert(key, json!({ "serverRelativeURL": url }));
     }
     json!({ "paths": paths })
 }

@@ -2,6 +2,7 @@
 
 mod encode;
 mod list;
+mod reviewed;
 
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ use crate::server::Request;
 use crate::source::{Shared, Source, StoreSource, View};
 use crate::status::ApiError;
 use crate::store::key;
+use crate::webhook::Operation;
+use reviewed::{Change, Race};
 
 pub use encode::answer;
 
@@ -161,19 +164,26 @@ fn written(call: &Call, form: Form, code: u16, written: &Written) -> Result<Resp
     let object = StoreSource::new(Arc::clone(&call.api.store), &call.resource)
         .shared(written.object.clone());
     let mut response = encode::object(call, form, code, &object)?;
-    for warning in &written.warnings {
+    header_warnings(&mut response, &written.warnings);
+    Ok(response)
+}
+
+fn header_warnings(response: &mut Response, warnings: &[String]) {
+    for warning in warnings {
         let text = format!("299 - {warning:?}");
         if let Ok(value) = hyper::header::HeaderValue::from_str(&text) {
             response.headers_mut().append(hyper::header::WARNING, value);
         }
     }
-    Ok(response)
 }
 
 async fn create(call: &Call, form: Form, request: Request) -> Result<Response, ApiError> {
     let options = WriteOptions::parse(&call.info.query, "CreateOptions")?;
     let object = read_object(&call.api, request, &call.resource.kind).await?;
-    let done = writer(call, options).create(&call.resource, namespace(call), object)?;
+    let done = match reviewed::concerned(call, Operation::Create) {
+        Some(webhooks) => reviewed::create(call, webhooks, options, object).await?,
+        None => writer(call, options).create(&call.resource, namespace(call), object)?,
+    };
     written(call, form, 201, &done)
 }
 
@@ -186,8 +196,15 @@ async fn update(
     let options = WriteOptions::parse(&call.info.query, "UpdateOptions")?;
     let object = read_object(&call.api, request, &call.resource.kind).await?;
     let (namespace, name) = (namespace(call), &call.path.name);
-    let done =
-        writer(call, options).update(&call.resource, namespace, name, part, move |_| Ok(object))?;
+    let done = match reviewed::concerned(call, Operation::Update) {
+        Some(webhooks) => {
+            let race = if meta::version(&object) == 0 { Race::Retry } else { Race::Fail };
+            let make = |_: &Value| Ok(object.clone());
+            reviewed::change(call, webhooks, options, part, Change::Make(&make), race).await?.0
+        }
+        None => writer(call, options)
+            .update(&call.resource, namespace, name, part, move |_| Ok(object))?,
+    };
     written(call, form, 200, &done)
 }
 
@@ -207,9 +224,14 @@ async fn apply_patch(
     let options = WriteOptions::parse(&call.info.query, "PatchOptions")?;
     let body = read_body(request).await?;
     let (namespace, name) = (namespace(call), &call.path.name);
-    let done = writer(call, options).update(&call.resource, namespace, name, part, |old| {
-        patch::apply(format, &call.resource.shape, old, &body)
-    })?;
+    let make = |old: &Value| patch::apply(format, &call.resource.shape, old, &body);
+    let done = match reviewed::concerned(call, Operation::Update) {
+        Some(webhooks) => {
+            let change = Change::Make(&make);
+            reviewed::change(call, webhooks, options, part, change, Race::Retry).await?.0
+        }
+        None => writer(call, options).update(&call.resource, namespace, name, part, make)?,
+    };
     written(call, form, 200, &done)
 }
 
@@ -233,8 +255,22 @@ async fn apply(
             return Err(act.refusal());
         }
     }
-    let (done, existed) =
-        writer(call, options).apply(&call.resource, namespace, name, part, applied, conflicts)?;
+    let concerned = reviewed::concerned(call, Operation::Update)
+        .or_else(|| reviewed::concerned(call, Operation::Create));
+    let (done, existed) = match concerned {
+        Some(webhooks) => {
+            let change = Change::Apply(&applied, conflicts);
+            reviewed::change(call, webhooks, options, part, change, Race::Retry).await?
+        }
+        None => writer(call, options).apply(
+            &call.resource,
+            namespace,
+            name,
+            part,
+            applied,
+            conflicts,
+        )?,
+    };
     written(call, form, if existed == Existed::Yes { 200 } else { 201 }, &done)
 }
 
@@ -252,6 +288,9 @@ async fn delete(call: &Call, form: Form, request: Request) -> Result<Response, A
     let known = ["dryRun", "gracePeriodSeconds", "propagationPolicy", "orphanDependents"];
     call.info.query.only(&known)?;
     let options = delete_options(call, request).await?;
+    if let Some(webhooks) = reviewed::concerned(call, Operation::Delete) {
+        return reviewed::delete_one(call, webhooks, &options, form).await;
+    }
     let deleted = call.api.store.write(|tx| {
         objects::delete(tx, &call.resource, namespace(call), &call.path.name, &options)
     })?;
@@ -265,6 +304,15 @@ async fn delete_collection(
 ) -> Result<Response, ApiError> {
     let selection = list::selection(call)?;
     let options = delete_options(call, request).await?;
+    if let Some(webhooks) = reviewed::concerned(call, Operation::Delete) {
+        let prefix = crate::store::prefix(namespace(call));
+        for object in call.api.store.list(&call.resource.collection(), &prefix).1 {
+            let value = object.value();
+            if selection.labels.matches(value) && selection.fields.matches(value) {
+                reviewed::delete(call, webhooks, &object, &options).await?;
+            }
+        }
+    }
     let (revision, deleted) = call.api.store.write(|tx| {
         let prefix = crate::store::prefix(namespace(call));
         let mut deleted = Vec::new();

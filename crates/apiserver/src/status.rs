@@ -85,6 +85,17 @@ impl FieldError {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {detail}"))
     }
 
+    /// The value is of another type.
+    pub fn wrong_type(field: &str, seen: &str, detail: &str) -> Self {
+        let message = format!("Invalid value: {seen:?}: {detail}");
+        Self::new("FieldValueTypeInvalid", field, message)
+    }
+
+    /// A rule is broken, by a value too large to be shown.
+    pub fn refused(field: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {detail}"))
+    }
+
     /// The value is none of a closed list.
     pub fn unsupported(field: &str, value: impl Serialize, supported: &[&str]) -> Self {
         let value = serde_json::to_string(&value).unwrap_or_default();

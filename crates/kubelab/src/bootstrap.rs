@@ -61,6 +61,40 @@ pub(crate) fn run(
     }))
 }
 
+/// Common name of the certificate that is shown to aggregated servers.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Tells aggregated servers whom to believe.
+pub(crate) fn publish_trust(
+    cluster: &Cluster,
+    ca_pem: &str,
+    proxy_ca_pem: &str,
+) -> Result<(), ServerError> {
+    let name = "extension-apiserver-authentication";
+    let list = |text: &str| json!([text]).to_string();
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "kube-system" },
+        "data": {
+            "client-ca-file": ca_pem,
+            "requestheader-allowed-names": list(FRONT_PROXY),
+            "requestheader-client-ca-file": proxy_ca_pem,
+            "requestheader-extra-headers-prefix": list("X-Remote-Extra-"),
+            "requestheader-group-headers": list("X-Remote-Group"),
+            "requestheader-uid-headers": list("X-Remote-Uid"),
+            "requestheader-username-headers": list("X-Remote-User"),
+        },
+    }))?;
+    cluster.apply(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": format!("{name}-reader"), "namespace": "kube-system" },
+        "rules": [{
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name],
+            "verbs": ["get", "list", "watch"],
+        }],
+    }))
+}
+
 fn role(name: &str, rules: Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

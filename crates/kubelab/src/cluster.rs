@@ -9,6 +9,7 @@ use apiserver::api::Api;
 use apiserver::meta;
 use apiserver::names::{GroupResource, split_api_version};
 use apiserver::objects::{Admission, Writer};
+use apiserver::pki::Identity;
 use apiserver::query::{FieldValidation, WriteOptions};
 use apiserver::rbac::Rbac;
 use apiserver::resource::{Gone, Part, Registry, Resource, Scope};
@@ -16,14 +17,17 @@ use apiserver::server::Handler;
 use apiserver::status::ApiError;
 use apiserver::store::{Store, Tx, key};
 use apiserver::token::TokenKey;
+use apiserver::upstream::Dial;
 use apiserver::user::{MASTERS, User};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::{Accounts, Authentication};
+use crate::aggregation::Aggregation;
 use crate::kinds::{self, Connectors, NAMESPACES, Settings};
 use crate::server::ServerError;
+use crate::webhooks::Callers;
 use crate::{bootstrap, kubelet, loops, pod_parts, reviews};
 
 /// What a cluster is made from.
@@ -37,6 +41,9 @@ pub(crate) struct Setup {
     pub(crate) endpoint: Option<SocketAddr>,
     pub(crate) watch_window: usize,
     pub(crate) node_grace: Duration,
+    pub(crate) dial: Dial,
+    pub(crate) front_proxy: Identity,
+    pub(crate) front_proxy_ca_pem: String,
     pub(crate) stopping: CancellationToken,
 }
 
@@ -44,6 +51,7 @@ pub(crate) struct Setup {
 pub(crate) struct Cluster {
     api: Arc<Api>,
     accounts: Arc<Accounts>,
+    aggregation: Arc<Aggregation>,
     ca_pem: String,
     node_grace: Duration,
 }
@@ -84,6 +92,10 @@ impl Cluster {
             Settings { ca_pem: setup.ca_pem.clone(), service_cidrs: setup.service_cidrs.clone() };
         let protobuf = kinds::register(&registry, settings, &connectors)
             .map_err(|error| ApiError::internal(format!("types: {error}")))?;
+        let aggregation =
+            Aggregation::new(Arc::clone(&store), setup.front_proxy, Arc::clone(&setup.dial));
+        let aggregation = Arc::new(aggregation);
+        let webhooks = Arc::new(Callers::new(Arc::clone(&store), setup.dial));
         let address = setup.endpoint.map(|address| address.to_string()).unwrap_or_default();
         let api = Arc::new(Api {
             store,
@@ -94,14 +106,22 @@ impl Cluster {
             protobuf,
             version: version(),
             server_address: address,
+            webhooks: Some(webhooks),
+            aggregator: Some(Arc::clone(&aggregation) as _),
             pages: std::collections::BTreeMap::new(),
             in_flight: None,
             stopping: setup.stopping,
         });
-        let cluster =
-            Arc::new(Self { api, accounts, ca_pem: setup.ca_pem, node_grace: setup.node_grace });
+        let cluster = Arc::new(Self {
+            api,
+            accounts,
+            aggregation,
+            ca_pem: setup.ca_pem,
+            node_grace: setup.node_grace,
+        });
         cluster.serve_known_crds();
         bootstrap::run(&cluster, &setup.service_cidrs, setup.endpoint)?;
+        bootstrap::publish_trust(&cluster, &cluster.ca_pem, &setup.front_proxy_ca_pem)?;
         Ok(cluster)
     }
 
@@ -123,6 +143,7 @@ impl Cluster {
 
     pub(crate) fn start_loops(&self) {
         loops::start(&self.api, &self.ca_pem, self.node_grace);
+        tokio::spawn(Arc::clone(&self.aggregation).run(Arc::clone(&self.api)));
     }
 
     pub(crate) fn token_for(&self, namespace: &str, name: &str) -> Result<String, ApiError> {

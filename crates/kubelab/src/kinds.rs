@@ -3,9 +3,11 @@
 mod config;
 mod crd;
 mod custom;
+mod extensions;
 mod json_path;
 mod namespace;
 mod network;
+mod network_policy;
 mod node;
 mod pod;
 mod pod_admission;
@@ -30,6 +32,7 @@ use ipnet::IpNet;
 pub(crate) use namespace::{CONTENT_FINALIZER, ensure_defaults};
 pub(crate) use node::{NOT_READY, UNREACHABLE};
 pub(crate) use pod::POD;
+pub(crate) use util::{each, text};
 
 /// The collection of ServiceAccounts.
 pub(crate) const SERVICE_ACCOUNTS: &str = "serviceaccounts";
@@ -298,6 +301,36 @@ fn register_groups(registry: &Arc<Registry>, maker: &Maker, to: &Connectors) {
     );
     slices.counts_generation = true;
     registry.insert(slices);
+
+    let mut policies = maker.stored(
+        Names::grouped("networking.k8s.io", "NetworkPolicy", "networkpolicies", Namespaced)
+            .short(&["netpol"]),
+        "Name, Pod-Selector, Age",
+        Arc::new(network_policy::Rules),
+    );
+    policies.counts_generation = true;
+    registry.insert(policies);
+
+    let mut services = maker.stored(
+        Names::grouped(crate::aggregation::GROUP, "APIService", "apiservices", Cluster),
+        "Name, Service, Available, Age",
+        Arc::new(extensions::ApiServiceRules),
+    );
+    services.categories = vec!["api-extensions".to_owned()];
+    services.unconditional_update = false;
+    services.subresources = vec![status_of(&services)];
+    registry.insert(services);
+    for (kind, plural) in [
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    ] {
+        let names = Names::grouped(crate::webhooks::GROUP, kind, plural, Cluster);
+        let rules = Arc::new(extensions::WebhookRules);
+        let mut configurations = maker.stored(names, "Name, Webhooks, Age", rules);
+        configurations.counts_generation = true;
+        configurations.categories = vec!["api-extensions".to_owned()];
+        registry.insert(configurations);
+    }
 
     let group = apiserver::rbac::GROUP;
     for (kind, plural, scope, columns) in [

@@ -9,16 +9,19 @@
 //! Not here: how requests are read and answered (`apiserver`), running Pods (`lab`).
 
 mod accounts;
+mod aggregation;
 mod bootstrap;
 mod cluster;
+mod endpoints;
 mod kinds;
 mod kubelet;
 mod loops;
 mod pod_parts;
 mod reviews;
 mod server;
+mod webhooks;
 
-pub mod client;
+pub use apiserver::client;
 pub mod scheduler;
 
 pub mod testing;

@@ -9,6 +9,7 @@ use apiserver::pki::{Authority, Identity, PkiError};
 use apiserver::server::TlsServer;
 use apiserver::status::ApiError;
 use apiserver::token::TokenKey;
+use apiserver::upstream::{self, Dial};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ipnet::IpNet;
@@ -35,6 +36,9 @@ pub struct Options {
     pub cert_names: Vec<String>,
     /// How many changes per resource can be watched back.
     pub watch_window: usize,
+    /// How the server reaches aggregated APIs and webhooks, where that is not from its own
+    /// network namespace.
+    pub dial: Option<Dial>,
     /// How long a node may be silent before its conditions turn Unknown.
     pub node_grace: Duration,
 }
@@ -54,6 +58,7 @@ impl Options {
             advertise: None,
             cert_names: Vec::new(),
             watch_window: 4096,
+            dial: None,
             node_grace: NODE_GRACE,
         }
     }
@@ -87,6 +92,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<RunningServer, ServerError> {
         std::fs::create_dir_all(&options.data_dir).map_err(ServerError::DataDir)?;
         let authority = Authority::load_or_create(&options.data_dir, "ca")?;
+        let proxies = Authority::load_or_create(&options.data_dir, "front-proxy-ca")?;
         let token_key = TokenKey::load_or_create(&options.data_dir.join("service-account.key"))?;
 
         let mut listeners = Vec::new();
@@ -133,6 +139,9 @@ impl Server {
             endpoint: options.advertise.or(addresses.first().copied()),
             watch_window: options.watch_window,
             node_grace: options.node_grace,
+            dial: options.dial.unwrap_or_else(upstream::dial_here),
+            front_proxy: proxies.issue_client(crate::bootstrap::FRONT_PROXY, None)?,
+            front_proxy_ca_pem: proxies.cert_pem().to_owned(),
             stopping: stopping.clone(),
         })?;
         let server = TlsServer::start(listeners, tls, cluster.handler(), stopping);

@@ -1,7 +1,6 @@
 //! CustomResourceDefinitions: each serves its resource from the moment it is written.
 //!
-//! Structure is checked on request (`fieldValidation`), values are not; unknown fields are kept.
-//! Conversion between versions other than by name is refused.
+//! Objects are pruned, filled in and checked by the version's schema and its CEL rules. Conversion between versions other than by name is refused.
 
 use std::sync::{Arc, Weak};
 
@@ -16,6 +15,7 @@ use apiserver::resource::{
 use apiserver::schema::{Struct, Unknown, custom_root};
 use apiserver::status::{ApiError, FieldError};
 use apiserver::store::Tx;
+use apiserver::structural;
 use serde_json::{Value, json};
 
 use super::util::{each, each_mut, one_of, set_default, text};
@@ -43,7 +43,8 @@ impl Rules {
             each(names, field).filter_map(|name| name.as_str().map(str::to_owned)).collect()
         };
         for version in each(spec, "versions").filter(|version| version["served"] == true) {
-            let (rules, columns) = custom::Rules::of_version(version);
+            let (rules, columns) =
+                custom::Rules::of_version((text(spec, "group"), text(names, "kind")), version);
             let kind = text(names, "kind").to_owned();
             let status = Subresource {
                 name: "status",
@@ -164,6 +165,12 @@ impl Strategy for Rules {
                     &at("schema.openAPIV3Schema"),
                     "schemas are required",
                 ));
+            } else {
+                let schema = &version["schema"]["openAPIV3Schema"];
+                let at = at("schema.openAPIV3Schema");
+                errors.extend(structural::compile(schema, &at).err().unwrap_or_default());
+                let bad = custom::bad_rules(schema);
+                errors.extend(bad.iter().map(|why| FieldError::refused(&at, why)));
             }
             if version["subresources"]["scale"].is_object() {
                 errors.push(FieldError::forbidden(&at("subresources.scale"), "not served here"));

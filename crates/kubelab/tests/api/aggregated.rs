@@ -216,10 +216,10 @@ struct NoRed;
 
 impl Reviewer for NoRed {
     fn review(&self, request: AdmissionRequest) -> BoxFuture<'_, Verdict> {
-        let verdict = if request.object["color"] == "red" {
+        let verdict = if request.object["data"]["color"] == "red" {
             Verdict::Deny { code: 422, message: "color: red is not supported yet".to_owned() }
         } else {
-            Verdict::Patch(json!([{ "op": "add", "path": "/color", "value": "blue" }]))
+            Verdict::Patch(json!([{ "op": "add", "path": "/data/color", "value": "blue" }]))
         };
         Box::pin(async move { verdict })
     }
@@ -228,6 +228,7 @@ impl Reviewer for NoRed {
 /// A running server of toys.
 pub(crate) struct Served {
     pub(crate) toys: Arc<Toys>,
+    pub(crate) trust: ClientTrust,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) authority: Authority,
     _server: TlsServer,
@@ -262,7 +263,7 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let tls = tls_config(&serving, &trust).unwrap();
         let server = TlsServer::start(vec![listener], tls, api, stopping);
-        Self { toys, address, authority, _server: server }
+        Self { toys, trust, address, authority, _server: server }
     }
 
     fn client(&self, token: &str) -> Client {
@@ -388,7 +389,7 @@ async fn discovery_health_and_webhooks_are_served() {
     assert_eq!((code("/healthz").await, code("/version").await), (200, 403));
     let review = |color: &str| {
         json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-            "uid": "u", "operation": "CREATE", "object": { "color": color },
+            "uid": "u", "operation": "CREATE", "object": { "data": { "color": color } },
         }})
     };
     for (color, allowed) in [("red", false), ("green", true)] {

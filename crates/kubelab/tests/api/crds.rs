@@ -99,6 +99,11 @@ async fn what_we_ship_is_served() {
     for manifest in [
         include_str!("../../../../deploy/crds/antreaagentinfos.yaml"),
         include_str!("../../../../deploy/crds/antreacontrollerinfos.yaml"),
+        include_str!("../../../../deploy/crds/clustergroups.yaml"),
+        include_str!("../../../../deploy/crds/clusternetworkpolicies.yaml"),
+        include_str!("../../../../deploy/crds/groups.yaml"),
+        include_str!("../../../../deploy/crds/networkpolicies.yaml"),
+        include_str!("../../../../deploy/crds/tiers.yaml"),
         include_str!("../../../../deploy/rbac.yaml"),
     ] {
         served.server.apply_yaml(manifest).unwrap();
@@ -128,7 +133,7 @@ async fn custom_objects_are_checked_against_their_structure() {
     let client = served.admin_client().unwrap();
     create(&client, DEFINITIONS, mk_definition()).await;
     for (query, spec, code) in [
-        ("", json!({ "size": "big" }), 400),
+        ("", json!({ "size": "big" }), 422),
         ("?fieldValidation=Strict", json!({ "sise": 1 }), 400),
         ("?fieldValidation=Strict", json!({ "size": 1 }), 201),
     ] {
@@ -143,5 +148,107 @@ async fn custom_objects_are_checked_against_their_structure() {
     assert_eq!(send(&client, Method::POST, DEFINITIONS, &bad).await.code, 422);
     let mut bad = mk_definition();
     bad["spec"]["conversion"] = json!({ "strategy": "Webhook" });
+    assert_eq!(send(&client, Method::POST, DEFINITIONS, &bad).await.code, 422);
+}
+
+/// The schema of the recorded exchanges with Kubernetes' own server.
+fn mk_checked() -> Value {
+    let mut definition = mk_definition();
+    let spec = json!({
+        "type": "object", "required": ["size"],
+        "x-kubernetes-validations": [{
+            "rule": "!has(self.max) || self.size <= self.max",
+            "message": "size must not be over max",
+        }],
+        "properties": {
+            "size": { "type": "integer", "minimum": 1, "maximum": 10 },
+            "max": { "type": "integer" },
+            "mode": { "type": "string", "enum": ["A", "B"], "default": "A" },
+            "id": {
+                "type": "string", "maxLength": 8, "pattern": "^[a-z]+$",
+                "x-kubernetes-validations": [
+                    { "rule": "self == oldSelf", "message": "id is immutable" },
+                ],
+            },
+            "tags": {
+                "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "set",
+            },
+            "any": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+            "nested": {
+                "type": "object", "default": {},
+                "properties": { "on": { "type": "boolean", "default": true } },
+            },
+            "port": { "x-kubernetes-int-or-string": true },
+        },
+    });
+    let schema = json!({ "type": "object", "required": ["spec"], "properties": {
+        "spec": spec,
+        "status": { "type": "object", "properties": { "phase": { "type": "string" } } },
+    } });
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+    definition
+}
+
+#[tokio::test]
+async fn objects_are_pruned_filled_in_and_judged_by_their_schema() {
+    let served = testing::start().await.unwrap();
+    let client = served.admin_client().unwrap();
+    create(&client, DEFINITIONS, mk_checked()).await;
+    let spec = json!({
+        "size": 3, "id": "abc", "bogus": 1, "any": { "x": { "y": 1 } }, "port": "http",
+    });
+    let answer = send(&client, Method::POST, WIDGETS, &mk_widget("a", spec)).await;
+    assert_eq!(answer.headers["warning"], "299 - \"unknown field \\\"spec.bogus\\\"\"");
+    assert_eq!(
+        answer.json()["spec"],
+        json!({ "any": { "x": { "y": 1 } }, "id": "abc", "mode": "A", "nested": { "on": true },
+                "port": "http", "size": 3 })
+    );
+    const REST: &str = "<nil>: Invalid value: null: some validation rules were not checked \
+                        because the object was invalid; correct the existing errors to complete \
+                        validation";
+    for (spec, want) in [
+        (
+            json!({ "size": 11, "mode": "C", "id": "ABCDEFGHIJ", "tags": ["t", "t"] }),
+            format!(
+                "[spec.id: Too long: may not be more than 8 bytes, spec.mode: Unsupported value: \
+                 \"C\": supported values: \"A\", \"B\", spec.size: Invalid value: 11: spec.size \
+                 in body should be less than or equal to 10, spec.tags[1]: Duplicate value: \
+                 \"t\", {REST}]"
+            ),
+        ),
+        (
+            json!({ "max": "x" }),
+            format!(
+                "[spec.max: Invalid value: \"string\": spec.max in body must be of type integer: \
+                 \"string\", spec.size: Required value, {REST}]"
+            ),
+        ),
+        (
+            json!({ "size": 5, "max": 2 }),
+            "spec: Invalid value: size must not be over max".to_owned(),
+        ),
+    ] {
+        let answer = send(&client, Method::POST, WIDGETS, &mk_widget("b", spec)).await;
+        let message = answer.json()["message"].clone();
+        let want = format!("Widget.example.test \"b\" is invalid: {want}");
+        assert_eq!((answer.code, message), (422, json!(want)));
+    }
+    let path = format!("{WIDGETS}/a");
+    let patch = json!({ "spec": { "id": "zzz" } });
+    let refused = send(&client, Method::PATCH, &path, &patch).await.json();
+    let want = "Widget.example.test \"a\" is invalid: spec.id: Invalid value: \"zzz\": id is \
+                immutable";
+    assert_eq!(refused["message"], want);
+    let patch = json!({ "status": { "phase": "Ready", "junk": 1 } });
+    let path = format!("{path}/status");
+    let patched = send(&client, Method::PATCH, &path, &patch).await.json();
+    assert_eq!(patched["status"], json!({ "phase": "Ready" }));
+
+    let mut bad = mk_checked();
+    bad["metadata"]["name"] = json!("gadgets.example.test");
+    bad["spec"]["names"] = json!({ "kind": "Gadget", "plural": "gadgets" });
+    let spec = &mut bad["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["x-kubernetes-validations"] = json!([{ "rule": "self.size <" }]);
     assert_eq!(send(&client, Method::POST, DEFINITIONS, &bad).await.code, 422);
 }

@@ -38,6 +38,21 @@ spec:
     command: [sh, -c, sleep 1]
 ";
 
+const POLICIES: &str = "apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: np}
+spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80}]}]}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: acnp}
+spec:
+  priority: 5.5
+  tier: emergency
+  appliedTo: [{podSelector: {}}]
+  ingress: [{action: Drop, from: [{namespaceSelector: {}}]}]
+";
+
 struct Kubectl {
     kubeconfig: String,
     home: String,
@@ -171,4 +186,34 @@ async fn get_apply_describe_watch_and_delete() {
         &["strict decoding error: unknown field \"spec.containers[0].imagee\""],
     )
     .await;
+}
+
+#[tokio::test]
+#[ignore = "needs kubectl"]
+async fn policies_are_kinds_like_any_other() {
+    let served = testing::start().await.unwrap();
+    let kubectl = Kubectl {
+        kubeconfig: served.write_kubeconfig().unwrap().display().to_string(),
+        home: served.dir().display().to_string(),
+    };
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
+    let name = "clusternetworkpolicies.crd.antrea.io";
+    check(&kubectl, &format!("apply -f {crds}"), &[name, "created"]).await;
+    check(&kubectl, &format!("apply --server-side --force-conflicts -f {crds}"), &[name]).await;
+    let path = served.dir().join("policies.yaml");
+    std::fs::write(&path, POLICIES).unwrap();
+    let apply = format!("apply -f {}", path.display());
+    let want = ["networkpolicy.networking.k8s.io/np created", "acnp created"];
+    check(&kubectl, &apply, &want).await;
+    check(&kubectl, "get netpol", &["POD-SELECTOR", "app=web"]).await;
+    let columns = ["NAME", "TIER", "PRIORITY", "DESIRED NODES", "CURRENT NODES", "AGE"];
+    check(&kubectl, "get acnp", &columns).await;
+    check(&kubectl, "get acnp acnp", &["emergency", "5.5"]).await;
+    check(&kubectl, "explain acnp.spec.priority", &["FIELD: priority <number>"]).await;
+    std::fs::write(&path, POLICIES.replace("Drop", "Drip")).unwrap();
+    check(&kubectl, &apply, &["Unsupported value: \"Drip\"", "\"Drop\""]).await;
+    std::fs::write(&path, POLICIES.replace("from:", "form:")).unwrap();
+    check(&kubectl, &apply, &["unknown field \"spec.ingress[0].form\""]).await;
+    check(&kubectl, "delete crd clusternetworkpolicies.crd.antrea.io", &["deleted"]).await;
+    check(&kubectl, "get acnp", &["NotFound"]).await;
 }

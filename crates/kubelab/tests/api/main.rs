@@ -5,6 +5,7 @@
 mod aggregated;
 mod crds;
 mod exec;
+mod extensions;
 mod kube_client;
 mod kubectl;
 mod replay;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use apiserver::pki::{Identity, certificates_from_pem};
+use crate::pki::{Identity, certificates_from_pem};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
