@@ -76,6 +76,8 @@ pub async fn run(options: &Options) -> Result<()> {
         let outcome = host::iptables_forward::disallow(family, &options.config.host_gateway).await;
         failures.note("iptables FORWARD", outcome.map_err(|e| chain(&e)));
     }
+    let chains = host::iptables_leftovers::remove().await;
+    failures.note("chains of a Go agent", chains.map_err(|e| chain(&e)));
     let token_dir = options.run_dir.join("apiserver");
     let leases_of_container = options.run_dir.join(LEASES_OF_CONTAINER);
     for path in [

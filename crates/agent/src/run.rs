@@ -117,6 +117,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let mut node_loop = mk_node_loop(&options, &network, &bridge, &node_health)?;
     let first_list = nodes_rx.borrow().clone();
     node_loop.take(&first_list).await?;
+    node_loop.upkeep.adopt().await;
 
     ready_tx.send_replace(Readiness::Ready(Arc::new(
         cni_node(&options, &ovsdb, &bridge, &network).await?,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use host::address::{self, Address, Lifetime};
 use host::iptables_forward::{self, Forward};
+use host::iptables_leftovers::{self, Removed};
 use host::link::IfIndex;
 use host::monitor::Change;
 use host::netlink::Rtnl;
@@ -81,6 +82,17 @@ impl Upkeep {
                 Err(error) => {
                     tracing::warn!("iptables FORWARD: {}", crate::nodes::chain(&error));
                 }
+            }
+        }
+    }
+
+    /// Removes the rules of a Go agent that had this node before; ours are in force by now.
+    pub async fn adopt(&self) {
+        match iptables_leftovers::remove().await {
+            Ok(removed) if removed == Removed::default() => {}
+            Ok(removed) => tracing::info!(?removed, "rules of a Go agent are removed"),
+            Err(error) => {
+                tracing::warn!("rules of a Go agent stay: {}", crate::nodes::chain(&error));
             }
         }
     }

@@ -14,6 +14,7 @@ pub mod conntrack;
 pub mod garp;
 pub mod ipam;
 pub mod iptables_forward;
+pub mod iptables_leftovers;
 pub mod link;
 pub mod mac;
 pub mod monitor;

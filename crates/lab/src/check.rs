@@ -13,6 +13,7 @@ mod cni_faults;
 mod containerd;
 mod expected;
 pub(crate) mod frames;
+mod go_node;
 mod layout_upgrade;
 mod leftovers;
 mod load;
@@ -189,7 +190,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 16] = [
+const SCENARIOS: [Scenario; 17] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -243,6 +244,12 @@ const SCENARIOS: [Scenario; 16] = [
         about: "an agent of another table layout takes over under traffic: connections survive",
         needs: Needs::SharedLab,
         run: layout_upgrade::run,
+    },
+    Scenario {
+        name: "go-node",
+        about: "a node that a Go agent had is taken over under traffic, and its rules are removed",
+        needs: Needs::SharedLab,
+        run: go_node::run,
     },
     Scenario {
         name: "ovs-restart",

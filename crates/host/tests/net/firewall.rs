@@ -1,4 +1,5 @@
 use host::iptables_forward::{self, Family, Forward};
+use host::iptables_leftovers;
 use host::netfilter::{DropChain, DropChains, NetfilterError, TableFamily, Watch};
 use host::nft::node::{Masquerade, NodeRules};
 use host::{Netns, Rtnl, address, link, nft};
@@ -260,5 +261,45 @@ fn forward_is_opened_only_where_its_policy_is_drop() {
                 assert_eq!(sh(&format!("{program} -S FORWARD")).lines().count(), 2);
             }
         });
+    });
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn chains_of_a_go_agent_go_and_nothing_else() {
+    in_netns(|| {
+        let rules = || {
+            let all = sh("iptables-save; ip6tables-save");
+            let rules = all.lines().filter(|line| !line.starts_with('#'));
+            // Counters are not rules.
+            rules.map(|line| line.split(" [").next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for program in ["iptables", "ip6tables"] {
+            sh(&format!(
+                "{program} -t nat -N KUBE-SERVICES; \
+                 {program} -t nat -A PREROUTING -m comment --comment 'k8s -j ANTREA-X' -j KUBE-SERVICES; \
+                 {program} -P FORWARD DROP; {program} -A FORWARD -i eth9 -j ACCEPT; \
+                 {program} -t mangle -A PREROUTING -i eth9 -j ACCEPT; \
+                 {program} -t raw -A OUTPUT -o eth9 -j ACCEPT"
+            ));
+        }
+        let as_found = rules();
+        for program in ["iptables", "ip6tables"] {
+            sh(&format!(
+                "for t in raw mangle nat; do {program} -t $t -N ANTREA-PREROUTING; {program} -t $t -N ANTREA-OUTPUT; \
+                 {program} -t $t -I PREROUTING -m comment --comment 'Antrea: jump to Antrea prerouting rules' -j ANTREA-PREROUTING; \
+                 {program} -t $t -A OUTPUT -m comment --comment 'Antrea: jump to Antrea output rules' -j ANTREA-OUTPUT; \
+                 {program} -t $t -A ANTREA-PREROUTING -j ANTREA-OUTPUT; done; \
+                 {program} -t nat -N ANTREA-POSTROUTING; {program} -t nat -A POSTROUTING -j ANTREA-POSTROUTING; \
+                 {program} -t nat -A ANTREA-POSTROUTING -j MASQUERADE; \
+                 {program} -N ANTREA-FORWARD; {program} -A FORWARD -j ANTREA-FORWARD; \
+                 {program} -A ANTREA-FORWARD -i antrea-gw0 -j ACCEPT"
+            ));
+        }
+        assert_ne!(rules(), as_found);
+        let removed = block_on(iptables_leftovers::remove()).unwrap();
+        assert_eq!(removed.chains.len(), 2 * (2 * 3 + 1 + 1), "{removed:?}");
+        assert_eq!(rules(), as_found);
+        assert_eq!(block_on(iptables_leftovers::remove()).unwrap().chains, [""; 0]);
     });
 }

@@ -21,7 +21,7 @@ use crate::ovs::{self, BRIDGE};
 /// Where the agent notes the layout of the flows, in the bridge's row.
 const LAYOUT_KEY: &str = "antrea-layout";
 /// Datagrams that may be lost of each stream: hundredths of a second of both changes of layout.
-const MOST_LOST: u64 = 40;
+pub(super) const MOST_LOST: u64 = 40;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let store = context.store()?;
@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
 }
 
 /// A flow with every table but the first moved by one.
-fn moved(flow: &str) -> String {
+pub(super) fn moved(flow: &str) -> String {
     let mut text = flow.to_owned();
     for before in ["table=", "goto_table:", "resubmit(,"] {
         text = renumber(&text, before);
