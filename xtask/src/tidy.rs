@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("antrea-config", &[]),
     ("cni-api", &[]),
     ("pipeline", &["openflow"]),
-    ("policy", &["apis"]),
+    ("policy", &["apis", "openflow", "pipeline"]),
     ("switch", &["openflow", "ovsdb"]),
     ("host", &[]),
     ("antrea-runtime", &[]),

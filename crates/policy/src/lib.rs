@@ -5,13 +5,15 @@
 //!
 //! - [`verdict`] answers "may A connect to B" straight from a user's objects; [`connectivity`] asks it
 //!   about everybody, and [`diff`] about what a change of the objects changes.
-//! - [`index`] and [`translate`] compute what agents are told.
+//! - [`index`] and [`translate`] compute what agents are told, and [`realize`] turns what a node gets
+//!   of it into flows.
 //!
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
 pub mod connectivity;
 pub mod diff;
 pub mod index;
+pub mod realize;
 pub mod store;
 pub mod translate;
 pub mod verdict;

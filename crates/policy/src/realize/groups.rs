@@ -1,0 +1,163 @@
+//! Groups as they are known here: targets and peers of rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use apis::controlplane::{GroupMember, ObjectName};
+
+use super::hold::Hold;
+
+/// A Pod by Namespace and name.
+pub type PodKey = ObjectName;
+
+/// Targets: Pods of this node.
+#[derive(Debug, Default)]
+pub(super) struct AppliedTo {
+    pub(super) members: BTreeMap<PodKey, GroupMember>,
+    /// Set while the group is gone from the controller, and kept for those who use it.
+    pub(super) gone: Option<Hold>,
+}
+
+/// Peers: addresses.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    pub(super) members: BTreeSet<GroupMember>,
+    /// How many members have an address: a Pod may have got that of one that ended.
+    addresses: BTreeMap<IpAddr, u32>,
+    /// Set while the group is gone from the controller, and kept for those who use it.
+    pub(super) gone: bool,
+}
+
+/// Addresses that came to a group and went from it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AddressDelta {
+    pub(super) added: Vec<IpAddr>,
+    pub(super) removed: Vec<IpAddr>,
+}
+
+impl AppliedTo {
+    /// Replaces all members. Says whether something changed.
+    pub(super) fn replace(&mut self, members: Vec<GroupMember>) -> bool {
+        let members = by_pod(members);
+        let changed = self.members != members || self.gone.is_some();
+        self.members = members;
+        self.gone = None;
+        changed
+    }
+
+    /// Changes some members. Those removed go first: a member whose ports changed is in both.
+    pub(super) fn patch(&mut self, added: Vec<GroupMember>, removed: &[GroupMember]) -> bool {
+        let mut changed = false;
+        for member in removed {
+            if let Some(pod) = &member.pod {
+                changed |= self.members.remove(pod).is_some();
+            }
+        }
+        for (pod, member) in by_pod(added) {
+            changed |= self.members.get(&pod) != Some(&member);
+            self.members.insert(pod, member);
+        }
+        changed
+    }
+
+    pub(super) fn hold(&mut self, now: Duration) {
+        self.gone.get_or_insert_with(|| Hold::new(now));
+    }
+}
+
+fn by_pod(members: Vec<GroupMember>) -> BTreeMap<PodKey, GroupMember> {
+    let pod = |member: GroupMember| Some((member.pod.clone()?, member));
+    members.into_iter().filter_map(pod).collect()
+}
+
+impl Addresses {
+    /// Replaces all members.
+    pub(super) fn replace(&mut self, members: Vec<GroupMember>) -> AddressDelta {
+        self.gone = false;
+        let members: BTreeSet<GroupMember> = members.into_iter().collect();
+        let removed: Vec<GroupMember> = self.members.difference(&members).cloned().collect();
+        let added = members.into_iter().filter(|member| !self.members.contains(member)).collect();
+        self.patch(added, &removed)
+    }
+
+    /// Changes some members. What is removed and not there, or added and there, changes nothing.
+    pub(super) fn patch(
+        &mut self,
+        added: Vec<GroupMember>,
+        removed: &[GroupMember],
+    ) -> AddressDelta {
+        let mut touched = BTreeMap::new();
+        for member in removed {
+            if self.members.remove(member) {
+                for ip in &member.ips {
+                    let count = self.addresses.entry(*ip).or_default();
+                    touched.entry(*ip).or_insert(*count > 0);
+                    *count = count.saturating_sub(1);
+                }
+            }
+        }
+        for member in added {
+            if !self.members.contains(&member) {
+                for ip in &member.ips {
+                    let count = self.addresses.entry(*ip).or_default();
+                    touched.entry(*ip).or_insert(*count > 0);
+                    *count += 1;
+                }
+                self.members.insert(member);
+            }
+        }
+        let mut delta = AddressDelta::default();
+        for (ip, was_there) in touched {
+            let is_there = self.addresses.get(&ip).is_some_and(|count| *count > 0);
+            match (was_there, is_there) {
+                (false, true) => delta.added.push(ip),
+                (true, false) => delta.removed.push(ip),
+                _ => {}
+            }
+            if !is_there {
+                self.addresses.remove(&ip);
+            }
+        }
+        delta
+    }
+
+    /// Every address, once.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses.keys().copied()
+    }
+
+    pub(super) fn has(&self, ip: IpAddr) -> bool {
+        self.addresses.contains_key(&ip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, ip: &str) -> GroupMember {
+        let pod = Some(ObjectName { name: name.into(), namespace: "x".into() });
+        GroupMember { pod, ips: vec![ip.parse().unwrap()], ..GroupMember::default() }
+    }
+
+    #[test]
+    fn an_address_stays_while_somebody_has_it() {
+        let mut group = Addresses::default();
+        let delta = group.replace(vec![member("a", "10.0.0.1"), member("b", "10.0.0.2")]);
+        assert_eq!(delta.added.len(), 2);
+        // A new Pod gets the address of one that ended and is not removed yet.
+        assert_eq!(group.patch(vec![member("c", "10.0.0.1")], &[]), AddressDelta::default());
+        assert_eq!(group.patch(vec![], &[member("a", "10.0.0.1")]), AddressDelta::default());
+        let delta = group.patch(vec![], &[member("c", "10.0.0.1")]);
+        assert_eq!(delta.removed, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        // Twice, or never there.
+        assert_eq!(group.patch(vec![], &[member("c", "10.0.0.1")]), AddressDelta::default());
+        assert_eq!(group.patch(vec![member("b", "10.0.0.2")], &[]), AddressDelta::default());
+        // An address moves within one patch.
+        let delta = group.patch(vec![member("d", "10.0.0.2")], &[member("b", "10.0.0.2")]);
+        assert_eq!(delta, AddressDelta::default());
+        let delta = group.replace(vec![member("d", "10.0.0.3")]);
+        assert_eq!((delta.added.len(), delta.removed.len()), (1, 1));
+    }
+}

@@ -1,0 +1,202 @@
+//! The flows of clauses, shared by all rules that have the same alternative.
+//!
+//! A flow belongs to no rule: it carries one conjunction action for each rule that has it, and goes
+//! with the last one. So that a change is cheap and still whole, flows are kept in many small
+//! chunks, each of which the switch's reconciler knows under a key of its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+
+use openflow::{ConjId, Flow, TableId};
+use pipeline::policy::{Clause, ClauseKey, clause_flow};
+
+/// How many rules one flow can hold. Open vSwitch keeps 4,087 in a flow whose match is short, a few
+/// less where it is longer.
+pub const MAX_RULES_PER_FLOW: usize = 4_000;
+
+/// How many chunks there are.
+const N_CHUNKS: u64 = 1024;
+
+/// Which priority of a table a flow has: a number that stays while the priority moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot {
+    pub(super) table: TableId,
+    pub(super) level: u32,
+}
+
+/// What a flow is, but for its priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct FlowId {
+    pub(super) slot: Slot,
+    pub(super) key: ClauseKey,
+}
+
+/// Flows by chunk.
+#[derive(Debug, Default)]
+pub(super) struct FlowTable {
+    chunks: BTreeMap<u16, BTreeMap<FlowId, Vec<Clause>>>,
+    dirty: BTreeSet<u16>,
+    n_flows: usize,
+}
+
+/// Sums up bytes; the same in every process, so that a chunk is the same after a start.
+#[derive(Default)]
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        // The low bits are used: fold the high ones in.
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// A flow's chunk. Its priority does not count: a flow that moves stays in its chunk.
+fn chunk_of(id: &FlowId) -> u16 {
+    let hash = BuildHasherDefault::<Fnv>::default().hash_one((id.slot.table, id.key));
+    u16::try_from(hash % N_CHUNKS).unwrap_or_default()
+}
+
+impl FlowTable {
+    /// Adds a rule's clause to a flow, which comes to be with it.
+    pub(super) fn add(&mut self, id: FlowId, clause: Clause) {
+        let chunk = chunk_of(&id);
+        let clauses = self.chunks.entry(chunk).or_default().entry(id).or_default();
+        if clauses.is_empty() {
+            self.n_flows += 1;
+        }
+        if let Err(at) = clauses.binary_search(&clause) {
+            clauses.insert(at, clause);
+            self.dirty.insert(chunk);
+        }
+    }
+
+    /// Takes a rule's clause from a flow, which goes with the last one.
+    pub(super) fn remove(&mut self, id: FlowId, clause: Clause) {
+        let chunk = chunk_of(&id);
+        let Some(flows) = self.chunks.get_mut(&chunk) else { return };
+        let Some(clauses) = flows.get_mut(&id) else { return };
+        if let Ok(at) = clauses.binary_search(&clause) {
+            clauses.remove(at);
+            self.dirty.insert(chunk);
+        }
+        if clauses.is_empty() {
+            flows.remove(&id);
+            self.n_flows -= 1;
+        }
+    }
+
+    /// How many rules a flow holds.
+    pub(super) fn n_rules(&self, id: &FlowId) -> usize {
+        let flows = self.chunks.get(&chunk_of(id));
+        flows.and_then(|flows| flows.get(id)).map_or(0, Vec::len)
+    }
+
+    /// The rules a flow holds.
+    pub(super) fn rules(&self, id: &FlowId) -> impl Iterator<Item = ConjId> {
+        let flows = self.chunks.get(&chunk_of(id));
+        flows.and_then(|flows| flows.get(id)).into_iter().flatten().map(|clause| clause.id)
+    }
+
+    /// The flow has another priority.
+    pub(super) fn touch(&mut self, id: &FlowId) {
+        self.dirty.insert(chunk_of(id));
+    }
+
+    /// How many flows there are.
+    pub(super) fn len(&self) -> usize {
+        self.n_flows
+    }
+
+    /// Chunks that changed since the last call, with all their flows; empty ones are to be removed.
+    pub(super) fn take_changes(
+        &mut self,
+        priority_of: impl Fn(Slot) -> Option<u16>,
+    ) -> Vec<(String, Vec<Flow>)> {
+        let mut known: HashMap<Slot, Option<u16>> = HashMap::new();
+        let mut changes = Vec::with_capacity(self.dirty.len());
+        for chunk in std::mem::take(&mut self.dirty) {
+            let mut flows = Vec::new();
+            for (id, clauses) in self.chunks.get(&chunk).into_iter().flatten() {
+                let priority = *known.entry(id.slot).or_insert_with(|| priority_of(id.slot));
+                if let Some(priority) = priority {
+                    flows.push(clause_flow(
+                        id.slot.table,
+                        priority,
+                        id.key,
+                        clauses.iter().copied(),
+                    ));
+                }
+            }
+            if flows.is_empty() {
+                self.chunks.remove(&chunk);
+            }
+            changes.push((format!("clauses/{chunk}"), flows));
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::OfPort;
+    use pipeline::Families;
+    use pipeline::policy::{PortRange, ServiceSpec, Transport};
+
+    use super::*;
+
+    #[test]
+    fn every_match_can_hold_so_many_rules() {
+        let range = Some(PortRange { first: 1, last: 3 });
+        let services = [
+            ServiceSpec::Transport { protocol: Transport::Sctp, dst: range, src: range },
+            ServiceSpec::Icmp { kind: Some(8), code: Some(0) },
+        ];
+        let mut keys = vec![
+            ClauseKey::ToPort(OfPort(1)),
+            ClauseKey::from_net("10.0.0.0/9".parse().unwrap()),
+            ClauseKey::to_net("fd00::/65".parse().unwrap()),
+        ];
+        let matches = services.into_iter().flat_map(|service| service.matches(Families::Dual));
+        keys.extend(matches.map(ClauseKey::Service));
+        for key in keys {
+            let most = Flow::max_conjunctions(&key.matching());
+            assert!(most >= MAX_RULES_PER_FLOW, "{key:?}: {most}");
+        }
+    }
+
+    #[test]
+    fn a_flow_goes_with_its_last_rule() {
+        let mut table = FlowTable::default();
+        let id = FlowId {
+            slot: Slot { table: TableId(84), level: 0 },
+            key: ClauseKey::ToPort(OfPort(3)),
+        };
+        let clause = |id| Clause { id: ConjId(id), clause: 2, n_clauses: 2 };
+        for rule in [9, 7, 9] {
+            table.add(id, clause(rule));
+        }
+        let text = |changes: Vec<(String, Vec<Flow>)>| -> Vec<String> {
+            changes.into_iter().flat_map(|(_, flows)| flows).map(|flow| flow.to_string()).collect()
+        };
+        assert_eq!(table.n_rules(&id), 2);
+        assert_eq!(
+            text(table.take_changes(|_| Some(200))),
+            ["cookie=0xa17e020000000000, table=84, priority=200,reg1=0x3 \
+              actions=conjunction(7,2/2),conjunction(9,2/2)"]
+        );
+        assert!(table.take_changes(|_| Some(200)).is_empty());
+        table.remove(id, clause(7));
+        table.remove(id, clause(7));
+        assert_eq!(text(table.take_changes(|_| Some(201))).len(), 1);
+        table.remove(id, clause(9));
+        let changes = table.take_changes(|_| Some(200));
+        assert_eq!((changes.len(), table.len()), (1, 0));
+        assert!(changes[0].1.is_empty());
+    }
+}
