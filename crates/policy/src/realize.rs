@@ -244,6 +244,8 @@ pub struct Realizer {
     /// What the step under way has to look at.
     stale: BTreeSet<String>,
     gone: BTreeSet<String>,
+    /// Policies that a new list left out: they go when what the list has instead is installed.
+    left_out: BTreeMap<String, Hold>,
     stale_slots: BTreeSet<Slot>,
     stale_status: BTreeSet<String>,
     stale_rules: BTreeSet<ConjId>,
@@ -282,6 +284,7 @@ impl Realizer {
             refused: BTreeMap::new(),
             stale: BTreeSet::new(),
             gone: BTreeSet::new(),
+            left_out: BTreeMap::new(),
             stale_slots: BTreeSet::new(),
             stale_status: BTreeSet::new(),
             stale_rules: BTreeSet::new(),
@@ -313,7 +316,8 @@ impl Realizer {
         let longest = self.config.longest_hold;
         let policies = self.policies.values().filter_map(|policy| policy.hold.as_ref());
         let groups = self.applied_to.values().filter_map(|group| group.gone.as_ref());
-        let holds = policies.chain(groups).map(|hold| hold.deadline(longest));
+        let holds = policies.chain(groups).chain(self.left_out.values());
+        let holds = holds.map(|hold| hold.deadline(longest));
         holds.chain(self.names.deadline()).min()
     }
 
@@ -368,7 +372,7 @@ impl Realizer {
     fn take_in(&mut self, now: Duration, event: Event) {
         match event {
             Event::Recovered(found) => self.ids.recover(found),
-            Event::ReplacePolicies(policies) => self.replace_policies(policies),
+            Event::ReplacePolicies(policies) => self.replace_policies(now, policies),
             Event::PolicySet(policy) => self.set_policy(policy),
             Event::PolicyDeleted(uid) => self.delete_policy(&uid),
             Event::ReplaceAppliedToGroups(groups) => {
@@ -442,7 +446,7 @@ impl Realizer {
         match kind {
             Kind::NetworkPolicy => {
                 let holds = self.policies.values_mut().filter_map(|policy| policy.hold.as_mut());
-                holds.for_each(|hold| hold.marked(&as_of));
+                holds.chain(self.left_out.values_mut()).for_each(|hold| hold.marked(&as_of));
             }
             Kind::AppliedToGroup => {
                 let holds = self.applied_to.values_mut().filter_map(|group| group.gone.as_mut());
@@ -529,6 +533,7 @@ impl Realizer {
         for uid in std::mem::take(&mut self.stale) {
             self.bring_up_to_date(now, &uid);
         }
+        self.drop_left_out(now);
         self.forget_groups();
         while self.retired.front().is_some_and(|(at, ..)| *at + self.config.id_rest <= now) {
             self.retired.pop_front();

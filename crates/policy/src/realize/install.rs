@@ -149,11 +149,13 @@ fn forget_user(users: &mut BTreeMap<String, BTreeSet<String>>, group: &str, uid:
 }
 
 impl Realizer {
-    pub(super) fn replace_policies(&mut self, policies: Vec<NetworkPolicy>) {
+    pub(super) fn replace_policies(&mut self, now: Duration, policies: Vec<NetworkPolicy>) {
         let uids: BTreeSet<String> = policies.iter().map(|p| uid_of(p).to_owned()).collect();
         let gone: Vec<String> =
             self.policies.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
-        self.gone.extend(gone);
+        for uid in gone {
+            self.left_out.entry(uid).or_insert_with(|| Hold::new(now));
+        }
         policies.into_iter().for_each(|policy| self.set_policy(policy));
         self.begin(Kind::NetworkPolicy);
     }
@@ -161,6 +163,7 @@ impl Realizer {
     pub(super) fn set_policy(&mut self, policy: NetworkPolicy) {
         let uid = uid_of(&policy).to_owned();
         self.gone.remove(&uid);
+        self.left_out.remove(&uid);
         let latest = Arc::new(policy);
         match self.policies.get_mut(&uid) {
             Some(state) if *state.latest == *latest => return,
@@ -190,8 +193,36 @@ impl Realizer {
 
     pub(super) fn delete_policy(&mut self, uid: &str) {
         if self.policies.contains_key(uid) {
+            self.left_out.remove(uid);
             self.gone.insert(uid.to_owned());
         }
+    }
+
+    /// Takes policies that a new list left out of the tables, once nothing of that list waits for
+    /// its groups any more.
+    pub(super) fn drop_left_out(&mut self, now: Duration) {
+        if self.left_out.is_empty() {
+            return;
+        }
+        let listed = self.policies.iter().filter(|(uid, _)| !self.left_out.contains_key(*uid));
+        let is_whole = listed.into_iter().all(|(_, state)| {
+            let installed = state.installed.as_ref();
+            installed.is_some_and(|i| Arc::ptr_eq(i, &state.latest)) && !state.pending
+        });
+        let longest = self.config.longest_hold;
+        let bookmarks = &self.bookmarks;
+        let over: Vec<String> = self
+            .left_out
+            .extract_if(.., |_, hold| {
+                is_whole
+                    || [Kind::AppliedToGroup, Kind::AddressGroup]
+                        .into_iter()
+                        .all(|other| hold.is_over(other, bookmarks, now, longest))
+            })
+            .map(|(uid, _)| uid)
+            .collect();
+        self.gone.extend(over);
+        self.drop_gone(now);
     }
 
     /// Takes policies that are gone out of the tables.

@@ -89,16 +89,18 @@ fn always_into_the_same_gap_until_all_is_full() {
 
 #[test]
 fn a_whole_table_fills_up() {
-    let mut assigner = Assigner::new(100, 8291);
+    let mut assigner = Assigner::new(100, 1123);
     let mut n_moved = 0;
-    for n in 0..8192u32 {
+    for n in 0..1024u32 {
         let mut moved = Vec::new();
         assigner.acquire(rank(250, 5.0 + f64::from(n) / 1e9, 0), &mut moved).unwrap();
         n_moved += moved.len();
+        if n == 700 {
+            assert!(n_moved < 700 * 60, "{n_moved} moves");
+        }
     }
     check(&assigner);
     assert_eq!(assigner.acquire(rank(1, 1.0, 0), &mut Vec::new()), Err(Full));
-    assert!(n_moved < 8192 * 60, "{n_moved} moves");
 }
 
 #[test]
