@@ -43,7 +43,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "switch",
         ],
     ),
-    ("antrea-controller", &["addresses", "antrea-config", "antrea-runtime", "apis", "kube-io"]),
+    (
+        "antrea-controller",
+        &["addresses", "antrea-config", "antrea-runtime", "apis", "apiserver", "kube-io", "policy"],
+    ),
     (
         "antrea-lab",
         &[

@@ -43,6 +43,11 @@ pub const VERSION: &str = "v1beta2";
 /// Both, as objects carry them.
 pub const API_VERSION: &str = "controlplane.antrea.io/v1beta2";
 
+/// Beginning of the annotations with which bookmarks tell how far the controller has read the
+/// cluster: the plural of a kind follows, and the value is the highest resource version of its
+/// objects that counts in everything before the bookmark.
+pub const AS_OF: &str = "as-of.controlplane.antrea.io/";
+
 /// A kind of this group.
 pub trait Object: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {
     /// The kind's name.

@@ -1,23 +1,30 @@
 //! Starts the parts of a replica and ends them in order.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use addresses::PoolError;
-use antrea_runtime::{CancellationToken, Checks, HealthConfig, HealthError, HealthServer, VERSION};
+use antrea_runtime::{CancellationToken, Checks, VERSION};
 use kube_io::lease::{ApiStore, Elector, Lease};
 use kube_io::{Client, ConnectError};
+use tokio::sync::mpsc;
 
 use crate::lead::lead;
 use crate::leader::{Leader, LeaderSetup};
 use crate::metrics::Metrics;
+use crate::policy::{self, State};
+use crate::serve::{self, ServeConfig, ServeError, identity};
 use crate::settings::Settings;
 
 /// Name of the Lease that the leader holds.
 const LEASE: &str = "antrea-controller";
 /// A replica that has not heard from the API server for so long is not ready.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// Time that requests have to finish when the controller ends.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the controller could not start.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +34,7 @@ pub enum RunError {
     Connect(#[from] ConnectError),
     /// The API port cannot be served.
     #[error("serve the API port")]
-    Health(#[from] HealthError),
+    Serve(#[from] ServeError),
     /// The configured prefixes cannot be used.
     #[error("nodeIPAM")]
     Pool(#[from] PoolError),
@@ -45,8 +52,30 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     let checks = Checks::new();
     checks.add_live("ping", || Ok(()));
     let metrics = Metrics::new();
-    let health = serve(&settings, &checks, &metrics, &shutdown).await?;
     let namespace = settings.environment.pod_namespace.as_str();
+    let state = Arc::new(State::new());
+    let server = serve::start(ServeConfig {
+        addr: settings.api_addr,
+        namespace: namespace.to_owned(),
+        checks: checks.clone(),
+        metrics: settings.config.enable_prometheus_metrics.then(|| antrea_runtime::Metrics {
+            registry: metrics.prometheus(),
+            token: token(&settings.run_dir),
+        }),
+        state: Arc::clone(&state),
+        client: client.clone(),
+        pages: BTreeMap::new(),
+        shutdown: shutdown.clone(),
+    })
+    .await?;
+    let serving = server.serving.clone();
+    tokio::spawn(identity::follow(client.clone(), namespace.to_owned(), serving, shutdown.clone()));
+    let (facts_tx, _facts_rx) = mpsc::unbounded_channel();
+    tokio::spawn(policy::feed(client.clone(), Arc::clone(&state), facts_tx, shutdown.clone()));
+    checks.add_ready("policies", move || match state.is_complete() {
+        true => Ok(()),
+        false => Err("not everything has been read yet".to_owned()),
+    });
     let elector = Elector::start(
         ApiStore::new(&client, namespace, LEASE),
         Lease::new(namespace, LEASE),
@@ -62,45 +91,13 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
             Err(format!("no answer for {} s", silence.as_secs()))
         }
     });
-    tracing::info!(server = client.server(), api = %health.local_addr(), "antrea-controller runs");
+    tracing::info!(server = client.server(), api = %server.local_addr, "antrea-controller runs");
 
     lead(elector.leadership(), &shutdown, || Leader::start(&client, &setup, &metrics)).await;
     elector.release().await;
+    server.tls.shutdown(PATIENCE).await;
     tracing::info!("antrea-controller ended");
     Ok(())
-}
-
-async fn serve(
-    settings: &Settings,
-    checks: &Checks,
-    metrics: &Metrics,
-    shutdown: &CancellationToken,
-) -> Result<HealthServer, HealthError> {
-    let metrics = settings.config.enable_prometheus_metrics.then(|| antrea_runtime::Metrics {
-        registry: metrics.prometheus(),
-        token: token(&settings.run_dir),
-    });
-    let service = format!("antrea.{}.svc", settings.environment.pod_namespace);
-    let config = |addr| HealthConfig {
-        addr,
-        names: vec!["antrea".into(), service.clone()],
-        checks: checks.clone(),
-        metrics: metrics.clone(),
-        shutdown: shutdown.clone(),
-    };
-    let addr = settings.api_addr;
-    match HealthServer::start(config(addr)).await {
-        // All addresses were asked for, and this machine has no IPv6.
-        Err(HealthError::Listen { source, .. })
-            if addr.ip().is_ipv6()
-                && addr.ip().is_unspecified()
-                && source.kind() != std::io::ErrorKind::AddrInUse =>
-        {
-            let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), addr.port());
-            HealthServer::start(config(addr)).await
-        }
-        result => result,
-    }
 }
 
 /// Token for reading metrics; without one nobody can.

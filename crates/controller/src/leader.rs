@@ -22,6 +22,7 @@ pub(crate) struct LeaderSetup {
     /// An allocator that has seen no Node yet.
     ipam: Option<NodeIpam>,
     identity: Identity,
+    namespace: String,
 }
 
 impl LeaderSetup {
@@ -35,7 +36,8 @@ impl LeaderSetup {
                 config.cluster_cidrs.iter().map(|cidr| (*cidr, part(cidr))).collect();
             NodeIpam::new(&cluster, &config.service_cidrs)
         });
-        Ok(Self { ipam: ipam.transpose()?, identity: Identity::new(settings) })
+        let namespace = settings.environment.pod_namespace.clone();
+        Ok(Self { ipam: ipam.transpose()?, identity: Identity::new(settings), namespace })
     }
 }
 
@@ -56,6 +58,8 @@ impl Leader {
         let jobs = node_jobs::run(client.clone(), nodes, reporter, metrics.clone(), stop.clone());
         tasks.spawn(jobs);
         tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
+        let namespace = setup.namespace.clone();
+        tasks.spawn(crate::serve::identity::publish(client.clone(), namespace, stop.clone()));
         Self { stop, tasks, metrics: metrics.clone() }
     }
 }

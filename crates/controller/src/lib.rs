@@ -8,7 +8,10 @@ mod app;
 mod lead;
 mod leader;
 mod metrics;
+mod policy;
+mod serve;
 mod settings;
 
 pub use app::{RunError, run};
+pub use serve::ServeError;
 pub use settings::{Args, Settings};

@@ -7,6 +7,7 @@
 //! kinds (`apis`), serving an API (`apiserver`).
 
 pub mod agent_info;
+pub mod aggregation;
 pub mod apply;
 mod call;
 pub mod client;

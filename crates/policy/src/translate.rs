@@ -15,6 +15,7 @@ mod event;
 mod flush;
 mod groups;
 mod k8s;
+mod known;
 mod members;
 mod name;
 mod natives;
@@ -34,6 +35,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use draft::{GroupKind, Issue, Severity};
 pub use event::{Change, Changes, Content, Event, ObjectId, ObjectKind, PolicyFacts, PolicyKind};
+pub use known::{InputKind, Known};
 pub use members::NodeMember;
 pub use name::GroupName;
 pub use span::Span;

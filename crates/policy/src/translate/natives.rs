@@ -24,6 +24,7 @@ pub(super) type NamedKey = (Box<str>, Box<str>);
 #[derive(Debug, Default)]
 pub(super) struct Natives {
     sources: FxHashMap<(PolicyKind, Arc<str>), Native>,
+    by_name: FxHashMap<(PolicyKind, String, Option<String>), Arc<str>>,
     tiers: BTreeMap<Box<str>, i32>,
     named: BTreeMap<NamedKey, Arc<GroupSpec>>,
     dirty: DirtyNatives,
@@ -50,20 +51,58 @@ enum Source {
     Upstream(Arc<upstream::ClusterNetworkPolicy>),
 }
 
+impl Source {
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Antrea(parts) => &parts.0,
+            Self::Upstream(policy) => &policy.metadata,
+        }
+    }
+}
+
 impl Natives {
     /// Notes that a namespace is new, gone or labelled anew.
     pub(super) fn namespaces_changed(&mut self) {
         self.dirty.namespaces = true;
     }
 
+    /// UIDs of the policies of a kind.
+    pub(super) fn uids(&self, kind: PolicyKind) -> impl Iterator<Item = &str> {
+        self.sources.keys().filter(move |(own, _)| *own == kind).map(|(_, uid)| &**uid)
+    }
+
+    pub(super) fn tier_names(&self) -> impl Iterator<Item = &str> {
+        self.tiers.keys().map(|name| &**name)
+    }
+
+    pub(super) fn group_names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named.keys().map(|(namespace, name)| (&**namespace, &**name))
+    }
+
     pub(super) fn forget(&mut self, kind: PolicyKind, uid: &str) {
         let key = (kind, uid.into());
-        self.sources.remove(&key);
+        if let Some(gone) = self.sources.remove(&key) {
+            let meta = gone.source.metadata();
+            let name = (kind, meta.namespace.clone().unwrap_or_default(), meta.name.clone());
+            if self.by_name.get(&name) == Some(&key.1) {
+                self.by_name.remove(&name);
+            }
+        }
         self.dirty.sources.remove(&key);
     }
 
     fn put(&mut self, kind: PolicyKind, uid: Option<&str>, source: Source) {
-        let key = (kind, Arc::from(uid.unwrap_or_default()));
+        let key: (PolicyKind, Arc<str>) = (kind, Arc::from(uid.unwrap_or_default()));
+        let meta = source.metadata();
+        let name = (kind, meta.namespace.clone().unwrap_or_default(), meta.name.clone());
+        if let Some(other) = self.by_name.insert(name, Arc::clone(&key.1))
+            && other != key.1
+        {
+            // An object of the same name is another one, deleted unseen.
+            let other = (kind, other);
+            self.sources.remove(&other);
+            self.dirty.sources.remove(&other);
+        }
         self.dirty.sources.insert(key.clone());
         self.sources.insert(key, Native { source, needs: Needs::default() });
     }

@@ -1,0 +1,12 @@
+//! Network policy: reads the cluster, computes what agents are told, and keeps it to be served.
+//!
+//! Every replica does all of this alike; only the leader writes statuses. Not here: the computation
+//! (`policy`), HTTP (`apiserver`).
+
+mod feed;
+mod source;
+mod state;
+
+pub(crate) use feed::run as feed;
+pub(crate) use source::{Agents, NODE_NAME, PolicySource};
+pub(crate) use state::State;

@@ -1,0 +1,67 @@
+//! The computed objects of this replica, shared by the loop that changes them and those who read.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use apiserver::source::Epoch;
+use policy::store::{AsOf, Committed, Store};
+use policy::translate::Event;
+use tokio::sync::watch;
+
+/// Changes of each kind that a reader may be behind.
+const WINDOW: usize = 4096;
+
+/// The computed objects; see the module's text.
+pub(crate) struct State {
+    store: Mutex<Store>,
+    epoch: Epoch,
+    version: watch::Sender<u64>,
+    complete: watch::Sender<bool>,
+}
+
+impl State {
+    /// Nothing computed yet.
+    pub(crate) fn new() -> Self {
+        let (epoch, store) = (Epoch::random(), Store::new(WINDOW));
+        let version = watch::Sender::new(epoch.version(store.count()));
+        Self { store: Mutex::new(store), epoch, version, complete: watch::Sender::new(false) }
+    }
+
+    /// The objects, with nobody in between.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The newest version, as a signal.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Whether everything that the cluster has was taken in once.
+    pub(crate) fn is_complete(&self) -> bool {
+        *self.complete.borrow()
+    }
+
+    /// Takes events in, without showing anything of it yet.
+    pub(super) fn apply(&self, events: Vec<Event>) {
+        let mut store = self.lock();
+        for event in events {
+            store.apply(event);
+        }
+    }
+
+    /// Shows what was taken in.
+    pub(super) fn commit(&self, as_of: AsOf) -> Committed {
+        let mut store = self.lock();
+        let committed =
+            if self.is_complete() { store.commit(as_of) } else { store.commit_first(as_of) };
+        let version = self.epoch.version(store.count());
+        drop(store);
+        self.complete.send_replace(true);
+        self.version.send_replace(version);
+        committed
+    }
+}
