@@ -99,6 +99,8 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
 
     let bring_up = bring_up(&options, &ovsdb, &nodes_rx, &ready_tx);
     let network = tokio::select! {
+        // First: what ends because it was asked to has not ended by itself.
+        biased;
         () = stop.cancelled() => return finish(tasks).await,
         // Nothing ends by itself: without the CNI socket, for one, there is nothing to come up for.
         failure = first_failure(&mut tasks) => {
@@ -262,23 +264,23 @@ async fn serve_health(
     registry: &metrics::Registry,
     stop: &CancellationToken,
 ) -> Result<HealthServer> {
-    let token = antrea_runtime::token::loopback_token(
-        &options.run_dir.join("apiserver/loopback-client-token"),
-    )
-    .context("write the local API token")?;
     let metrics = options
         .config
         .enable_prometheus_metrics
-        .then(|| Metrics { registry: registry.prometheus(), token: Some(token) });
+        .then(|| Metrics { registry: registry.prometheus(), token: None });
     HealthServer::start(HealthConfig {
         addr: SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.config.api_port)),
         names: vec![options.node_name.clone()],
         checks: checks.clone(),
         metrics,
+        token_file: Some(options.run_dir.join("apiserver/loopback-client-token")),
         shutdown: stop.clone(),
     })
     .await
-    .with_context(|| format!("serve health endpoints on apiPort {}", options.config.api_port))
+    .with_context(|| {
+        let port = options.config.api_port;
+        format!("serve health endpoints on apiPort {port}; does another agent run on this node?")
+    })
 }
 
 /// Everything that has to be there before the first flow.

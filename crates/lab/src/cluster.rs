@@ -10,6 +10,7 @@ pub mod scheduler;
 use std::fs;
 use std::time::Duration;
 
+use kube_io::nodes::NodeView;
 use kube_io::{Client, ClientOptions};
 use serde_json::{Value, json};
 
@@ -280,22 +281,58 @@ pub fn delete_pods(store: &Store, namespace: &str) -> Result<()> {
     })
 }
 
-/// Takes the lab's Nodes out of a cluster that is not ours.
+/// Fails when a cluster that is not ours has Nodes of the lab's names: the lab would take them over,
+/// and its end would delete them.
+///
+/// # Errors
+/// With their names; when the API server does not answer or refuses.
+pub fn refuse_foreign_nodes(store: &Store) -> Result<()> {
+    run_async(async {
+        let client = admin(store).await?;
+        let (present, _) = kube_io::nodes::list(&client)
+            .await
+            .map_err(|error| LabError::new(error.chain()))
+            .doing(|| "list the cluster's Nodes".into())?;
+        let foreign: Vec<_> = ours_of(store, &present, |is_ours| !is_ours);
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let names = foreign.join(", ");
+        Err(LabError::new(format!("the cluster has Nodes of these names already: {names}"))
+            .hint("use another cluster, or end the lab that made them"))
+    })
+}
+
+/// Takes the lab's Nodes out of a cluster that is not ours; only those that this lab made.
 ///
 /// # Errors
 /// When the API server does not answer in a few seconds, or refuses.
 pub fn remove_nodes(store: &Store) -> Result<()> {
     run_async(async {
         let client = admin(store).await?;
-        for node in store.get().nodes {
-            let removal = kube_io::nodes::delete(&client, &node.name);
-            tokio::time::timeout(Duration::from_secs(3), removal)
+        let limit = Duration::from_secs(3);
+        let listed = tokio::time::timeout(limit, kube_io::nodes::list(&client)).await;
+        let (present, _) = listed
+            .doing(|| "list the cluster's Nodes".into())?
+            .map_err(|error| LabError::new(error.chain()))?;
+        for name in ours_of(store, &present, |is_ours| is_ours) {
+            let removal = kube_io::nodes::delete(&client, &name);
+            tokio::time::timeout(limit, removal)
                 .await
-                .doing(|| format!("remove Node {}", node.name))?
+                .doing(|| format!("remove Node {name}"))?
                 .map_err(|error| LabError::new(error.chain()))?;
         }
         Ok(())
     })
+}
+
+/// Names of those Nodes that are called as the lab's are and were made by it, or were not.
+fn ours_of(store: &Store, present: &[NodeView], want: fn(bool) -> bool) -> Vec<String> {
+    let maker = store.layout().identity();
+    let names: Vec<String> = store.get().nodes.into_iter().map(|node| node.name).collect();
+    let named = present.iter().filter(|node| names.contains(&node.name));
+    let is_ours = |node: &&NodeView| node.labels.get(crate::kubelet::node::MAKER) == Some(&maker);
+    named.filter(|node| want(is_ours(node))).map(|node| node.name.clone()).collect()
 }
 
 /// A connection with all rights.

@@ -12,7 +12,7 @@ mod events;
 mod exec;
 mod logs;
 mod manager;
-mod node;
+pub mod node;
 mod server;
 mod status;
 mod worker;
@@ -54,6 +54,8 @@ struct Kubelet {
     node: String,
     addresses: Vec<IpAddr>,
     renew_every: Duration,
+    /// Which lab its Node belongs to.
+    maker: String,
 }
 
 /// Runs until the process is ended. Pods go on without it.
@@ -86,6 +88,7 @@ async fn serve(options: KubeletOptions) -> Result<()> {
         node: options.node,
         addresses: options.addresses,
         renew_every: options.renew_every,
+        maker: options.layout.identity(),
     };
     let socket = kubelet.runtime.node().kubelet_sock();
     let listener = server::listen(&socket)?;

@@ -5,6 +5,8 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use sha1::{Digest, Sha1};
+
 use crate::error::{LabError, Result};
 
 /// The directory of a lab when the user names none.
@@ -60,6 +62,14 @@ impl Layout {
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Who the lab is among the labs of all machines, as the value of a label.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let named = format!("{}:{}", machine.trim(), self.dir.display());
+        Sha1::digest(named).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// What to type to run a command on this lab.

@@ -117,6 +117,9 @@ fn start(store: &Store, progress: &Progress) -> Result<()> {
     if state.variant.datapath == Datapath::Netdev {
         raise_sysctls(store)?;
     }
+    if state.mode == Mode::External {
+        crate::cluster::refuse_foreign_nodes(store)?;
+    }
     progress.step("underlay bridge and outside host");
     topology::make_underlay(store)?;
     interrupt::check()?;

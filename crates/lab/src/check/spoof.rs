@@ -355,7 +355,32 @@ impl<'a> Block<'a> {
     pub(super) fn set(node: &'a NodeLayout, port: &str, stage: &Stage<'_>) -> Result<Self> {
         let number = ovs::vsctl(node, &["get", "Interface", port, "ofport"])?;
         let block = Self { node, port: number.trim().to_owned() };
-        block.again()?;
+        block.enforce(stage)?;
+        Ok(block)
+    }
+
+    /// Does what `work` says while it is in force all the time. The agent removes what is not its
+    /// own, and then it is set again and `work` is done again.
+    pub(super) fn during<T>(
+        &self,
+        stage: &Stage<'_>,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..5 {
+            if !self.is_set()? {
+                self.enforce(stage)?;
+            }
+            let done = work()?;
+            // Nobody but us sets it: if it is there now, it was there all the time.
+            if self.is_set()? {
+                return Ok(done);
+            }
+        }
+        Err(LabError::new("the agent removed a foreign flow five times within a moment"))
+    }
+
+    fn enforce(&self, stage: &Stage<'_>) -> Result<()> {
+        self.again()?;
         let ((mac, own), outside) = (stage.own, &stage.sniffers[2]);
         // What the datapath has cached of honest packets is let go a moment after the flow is there.
         wait_for(Duration::from_secs(5), "the switch drops the Pod's packets", || {
@@ -364,8 +389,13 @@ impl<'a> Block<'a> {
             stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;
             std::thread::sleep(Duration::from_millis(100));
             (!outside.saw_text(&text)).then_some(())
-        })?;
-        Ok(block)
+        })
+    }
+
+    fn is_set(&self) -> Result<bool> {
+        let filter = format!("table=0,in_port={}", self.port);
+        let flows = ovs::ofctl(self.node, "dump-flows", &[&filter])?;
+        Ok(flows.contains("priority=65535"))
     }
 
     /// Sets it again.

@@ -88,16 +88,18 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
     let before = ruleset(&node)?;
     let mut detour = Detour { stage, n: 0 };
     let outside = &stage.sniffers[2];
-    let none_arrive = |detour: &mut Detour<'_>| -> Result<bool> {
-        let first = detour.n;
-        for _ in 0..20 {
-            detour.send()?;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-        Ok(detour.arrived(outside, first) == 0)
+    let none_arrive = |detour: &mut Detour<'_>, block: &Block<'_>| -> Result<bool> {
+        block.during(stage, || {
+            let first = detour.n;
+            for _ in 0..20 {
+                detour.send()?;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            Ok(detour.arrived(outside, first) == 0)
+        })
     };
     let block = Block::set(&node, &stage.port, stage)?;
-    if !none_arrive(&mut detour)? {
+    if !none_arrive(&mut detour, &block)? {
         return Err(LabError::new("frames to the veth's own MAC went round the switch"));
     }
     nft(&node, &["flush", "ruleset"])?;
@@ -115,7 +117,7 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
     })?;
     let all_back = flushed.elapsed();
     let block = Block::set(&node, &stage.port, stage)?;
-    if !none_arrive(&mut detour)? {
+    if !none_arrive(&mut detour, &block)? {
         return Err(LabError::new("frames go round the switch though the rules are back"));
     }
     drop(block);

@@ -13,6 +13,8 @@ use crate::agent;
 use crate::error::Result;
 use crate::layout::NodeLayout;
 
+/// Label of a Node: which lab made it.
+pub const MAKER: &str = "antrea-lab/maker";
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_WHEN_READY: Duration = Duration::from_secs(1);
 const REPORT: Duration = Duration::from_secs(10);
@@ -134,6 +136,7 @@ fn registration(kubelet: &Kubelet) -> NodeRegistration {
             pair("kubernetes.io/arch", arch),
             pair("beta.kubernetes.io/os", "linux"),
             pair("beta.kubernetes.io/arch", arch),
+            pair(MAKER, &kubelet.maker),
         ]),
         annotations: BTreeMap::new(),
         internal_addresses: kubelet.addresses.clone(),

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checks::{Checks, Endpoint};
 use crate::certificate::{CertificateError, self_signed};
+use crate::token;
 
 /// Connections served at the same time; more wait in the listen queue.
 const MAX_CONNECTIONS: usize = 128;
@@ -43,6 +45,9 @@ pub struct HealthConfig {
     pub checks: Checks,
     /// Metrics to serve under `/metrics`, or none.
     pub metrics: Option<Metrics>,
+    /// File for a new token that readers of metrics must send. It is written once the address is
+    /// ours, so that a second program that is started by mistake takes nothing from the first.
+    pub token_file: Option<PathBuf>,
     /// Ends the server.
     pub shutdown: CancellationToken,
 }
@@ -79,6 +84,14 @@ pub enum HealthError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The token for readers of metrics could not be written.
+    #[error("write {path}")]
+    Token {
+        /// Its file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// The serving certificate could not be made.
     #[error("prepare serving certificate")]
     Certificate(#[from] CertificateError),
@@ -102,7 +115,12 @@ impl HealthServer {
         let listener = listen(addr).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let acceptor = TlsAcceptor::from(serving.tls);
-        let routes = Arc::new(Routes { checks: config.checks, metrics: config.metrics });
+        let mut metrics = config.metrics;
+        if let (Some(metrics), Some(path)) = (&mut metrics, config.token_file) {
+            let token = token::loopback_token(&path);
+            metrics.token = Some(token.map_err(|source| HealthError::Token { path, source })?);
+        }
+        let routes = Arc::new(Routes { checks: config.checks, metrics });
         tokio::spawn(accept_loop(listener, acceptor, routes, config.shutdown));
         tracing::debug!(%local_addr, "serving health endpoints");
         Ok(Self { local_addr, certificate_pem: serving.pem })

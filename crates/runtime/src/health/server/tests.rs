@@ -28,6 +28,7 @@ async fn start(token: Option<&str>) -> World {
         names: vec!["node-1".into()],
         checks: checks.clone(),
         metrics: Some(Metrics { registry, token: token.map(str::to_owned) }),
+        token_file: None,
         shutdown: shutdown.clone(),
     })
     .await
@@ -96,15 +97,19 @@ async fn other_paths_and_methods_are_refused() {
 async fn a_taken_address_is_named_and_shutdown_frees_it() {
     let world = start(None).await;
     let addr = world.server.local_addr();
+    let dir = tempfile::tempdir().unwrap();
+    let token_file = dir.path().join("token");
     let config = || HealthConfig {
         addr,
         names: Vec::new(),
         checks: Checks::new(),
-        metrics: None,
+        metrics: Some(Metrics { registry: Registry::new(), token: None }),
+        token_file: Some(token_file.clone()),
         shutdown: CancellationToken::new(),
     };
     let error = HealthServer::start(config()).await.err().unwrap();
     assert_eq!(error.to_string(), format!("listen on {addr}"));
+    assert!(!token_file.exists(), "the token of whoever has the address stays");
     world.shutdown.cancel();
     let again = async {
         while HealthServer::start(config()).await.is_err() {
@@ -112,4 +117,5 @@ async fn a_taken_address_is_named_and_shutdown_frees_it() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), again).await.unwrap();
+    assert!(token_file.exists());
 }
