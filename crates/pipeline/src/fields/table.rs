@@ -176,6 +176,11 @@ pub const MULTICAST_OUTPUT: TableId = TableId(192);
 /// `NonIP`.
 pub const NON_IP: TableId = TableId(200);
 
+/// Tables in which packets go on after connection tracking has looked at them. The datapath knows
+/// their numbers of packets that are on their way while an agent of another layout replaces the
+/// flows, so these numbers are the same in every layout.
+pub const RESUME_TABLES: &[TableId] = &[CONNTRACK_STATE];
+
 /// Every table, in the order of their numbers.
 pub const TABLES: &[Table] = &[
     table(

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use openflow::{Action, Match, OfPort, TableId};
 
 use super::fixture::{MODES, all_flows, mk_node};
-use crate::fields::{COOKIE_MARKER, Category, PIPELINE_ROOT_CLASSIFIER, TABLES, table_name};
+use crate::fields::{
+    COOKIE_MARKER, Category, PIPELINE_ROOT_CLASSIFIER, RESUME_TABLES, TABLES, table_name,
+};
 
 /// Where an action sends the packet on to.
 fn targets(actions: &[Action]) -> Vec<TableId> {
@@ -59,6 +61,25 @@ fn packets_only_go_forward_and_never_miss() {
         }
         let used: BTreeSet<_> = layout.tables().map(|table| table.id).collect();
         assert_eq!(used, reachable, "{mode}: what is in use is reached");
+    }
+}
+
+#[test]
+fn connection_tracking_resumes_in_tables_that_no_layout_moves() {
+    for (mode, families) in MODES {
+        for flow in all_flows(families) {
+            let resumes = |action: &Action| match action {
+                Action::Ct(ct) => ct.table,
+                _ => None,
+            };
+            for table in flow.actions.iter().filter_map(resumes) {
+                let name = table_name(table);
+                assert!(
+                    RESUME_TABLES.contains(&table),
+                    "{mode}: {name} is not among them: {flow:?}"
+                );
+            }
+        }
     }
 }
 
