@@ -25,7 +25,7 @@ use crate::state::{self, Mode, Store};
 use crate::ui::{self, Progress};
 use crate::up::{self, UpOptions};
 use crate::variant::Variant;
-use crate::{agent, down, interrupt, ip, netns};
+use crate::{agent, down, interrupt, ip, netns, ovs};
 
 mod normal;
 
@@ -114,7 +114,10 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
     progress.step("two Pods of a node against NORMAL");
     let pair = demo::on_one_node(&made);
     let (from, to) = pair.ok_or_else(|| LabError::new("the Pods are not where they should"))?;
-    figures.push(normal::figure(store.layout(), &store.layout().node("node-1"), [from, to])?);
+    let vswitchd = store.get().process(ovs::ROLE_VSWITCHD, Some("node-1"));
+    let vswitchd = vswitchd.ok_or_else(|| LabError::new("no ovs-vswitchd runs"))?;
+    let node = store.layout().node("node-1");
+    figures.push(normal::figure(store.layout(), &node, vswitchd, [from, to])?);
     Ok(figures)
 }
 

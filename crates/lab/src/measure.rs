@@ -38,39 +38,61 @@ pub struct Throughput {
     pub mbit_per_second: f64,
 }
 
+/// A TCP connection to an echo server, for one small exchange after the other.
+pub struct Connection {
+    reader: BufReader<TcpStream>,
+    n: usize,
+}
+
+impl Connection {
+    /// Connects, and makes the exchanges that set up flows and caches.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn open(netns: &Path, target: SocketAddr) -> Result<Self> {
+        let stream = probe::tcp_connect(netns, target, Duration::from_secs(5))?;
+        let mut connection = Self { reader: BufReader::new(stream), n: 0 };
+        for _ in 0..50 {
+            connection.exchange()?;
+        }
+        Ok(connection)
+    }
+
+    /// Makes one exchange and says how many microseconds it took.
+    ///
+    /// # Errors
+    /// When the connection fails, or another answer comes than the one asked for.
+    pub fn exchange(&mut self) -> Result<f64> {
+        let started = Instant::now();
+        let request = format!("ping {}\n", self.n);
+        self.n += 1;
+        self.reader.get_ref().write_all(request.as_bytes()).doing(|| "send a request".into())?;
+        let mut line = String::new();
+        self.reader.read_line(&mut line).doing(|| "wait for the answer".into())?;
+        if line != request {
+            return Err(LabError::new(format!("asked {request:?}, was answered {line:?}")));
+        }
+        Ok(started.elapsed().as_secs_f64() * 1e6)
+    }
+}
+
 /// Makes `n` small exchanges over one TCP connection.
 ///
 /// # Errors
 /// When the connection fails.
 pub fn latency(netns: &Path, target: SocketAddr, n: usize) -> Result<Latency> {
-    let stream = probe::tcp_connect(netns, target, Duration::from_secs(5))?;
-    let mut reader = BufReader::new(&stream);
-    let mut line = String::new();
-    let mut samples = Vec::with_capacity(n);
-    for i in 0..n + 50 {
-        let started = Instant::now();
-        let request = format!("ping {i}\n");
-        (&stream).write_all(request.as_bytes()).doing(|| "send a request".into())?;
-        line.clear();
-        reader.read_line(&mut line).doing(|| "wait for the answer".into())?;
-        if line != request {
-            return Err(LabError::new(format!("asked {request:?}, was answered {line:?}")));
-        }
-        // The first ones set up flows and caches.
-        if i >= 50 {
-            samples.push(started.elapsed().as_secs_f64() * 1e6);
-        }
-    }
+    let mut connection = Connection::open(netns, target)?;
+    let samples = (0..n).map(|_| connection.exchange()).collect::<Result<Vec<_>>>()?;
     summarise(samples).ok_or_else(|| LabError::new("no samples"))
 }
 
-/// Makes `n` TCP connections one after the other, with one small exchange on each, and times each
-/// from the first packet to the last. The client closes first.
+/// Makes `n` TCP connections one after the other, with one small exchange on each. Says of each how
+/// many microseconds it took from the first packet to the last. The client closes first.
 ///
 /// # Errors
 /// When a connection fails.
-pub fn connections(netns: &Path, target: SocketAddr, n: usize) -> Result<Latency> {
-    let samples = netns::enter(netns, || {
+pub fn connections(netns: &Path, target: SocketAddr, n: usize) -> Result<Vec<f64>> {
+    netns::enter(netns, || {
         let mut line = String::new();
         (0..n)
             .map(|i| {
@@ -89,8 +111,7 @@ pub fn connections(netns: &Path, target: SocketAddr, n: usize) -> Result<Latency
             })
             .collect::<io::Result<Vec<_>>>()
     })?
-    .doing(|| format!("make connections to {target}"))?;
-    summarise(samples).ok_or_else(|| LabError::new("no samples"))
+    .doing(|| format!("make connections to {target}"))
 }
 
 /// Sends as much as it can over one TCP stream for a while.
