@@ -1,6 +1,7 @@
-//! Puts YAML manifests on the server: each object is made, or merged over the one there is.
+//! Puts YAML manifests on the server, by server-side apply under a name of our own.
 //!
-//! Lists are replaced as a whole. Nothing is removed that the manifests do not name.
+//! What an earlier manifest named and this one does not is removed, unless others wrote it too;
+//! what only others wrote stays. Whole objects are never removed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +12,9 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::{ApiError, Verb};
+
+/// Under which name we apply.
+const MANAGER: &str = "antrea-manifests";
 
 /// What was done for one object of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,27 +155,18 @@ async fn apply(client: &Client, kinds: &mut Kinds, object: &Object) -> Result<Ap
             None => call,
         }
     };
-    let there = call(Verb::Get).name(&object.name).send::<Value>(client).await;
-    let outcome = match there {
-        Ok(there) => {
-            let changed: Value = call(Verb::Patch)
-                .name(&object.name)
-                .merge(&object.body)
-                .send(client)
-                .await
-                .map_err(refused)?;
-            let version = "/metadata/resourceVersion";
-            if changed.pointer(version) == there.pointer(version) {
-                Outcome::Unchanged
-            } else {
-                Outcome::Configured
-            }
-        }
-        Err(error) if error.is_not_found() => {
-            call(Verb::Create).object(&object.body).run(client).await.map_err(refused)?;
-            Outcome::Created
-        }
+    let there = match call(Verb::Get).name(&object.name).send::<Value>(client).await {
+        Ok(there) => Some(there),
+        Err(error) if error.is_not_found() => None,
         Err(error) => return Err(refused(error)),
+    };
+    let applied = call(Verb::Patch).name(&object.name).apply(MANAGER, &object.body);
+    let now: Value = applied.send(client).await.map_err(refused)?;
+    let version = "/metadata/resourceVersion";
+    let outcome = match there {
+        None => Outcome::Created,
+        Some(there) if there.pointer(version) == now.pointer(version) => Outcome::Unchanged,
+        Some(_) => Outcome::Configured,
     };
     Ok(Applied {
         kind: object.kind.clone(),

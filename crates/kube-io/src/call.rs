@@ -25,6 +25,8 @@ enum Form {
     Merge,
     /// Lists are merged by their key.
     Strategic,
+    /// Server-side apply: what the applier named before and does not name now goes.
+    Apply,
 }
 
 impl Form {
@@ -33,6 +35,7 @@ impl Form {
             Self::Object => "application/json",
             Self::Merge => "application/merge-patch+json",
             Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml", // Of which JSON is a part.
         }
     }
 }
@@ -119,6 +122,13 @@ impl<'a> Call<'a> {
 
     pub(crate) fn object(self, body: &impl Serialize) -> Self {
         self.body(Form::Object, body)
+    }
+
+    /// Applies an object as `manager`, also over what others wrote.
+    pub(crate) fn apply(mut self, manager: &str, body: &impl Serialize) -> Self {
+        self.query.push(("fieldManager", manager.to_owned()));
+        self.query.push(("force", "true".to_owned()));
+        self.body(Form::Apply, body)
     }
 
     pub(crate) fn merge(self, body: &impl Serialize) -> Self {

@@ -18,6 +18,7 @@ pub struct Client {
     kube: kube::Client,
     limiter: Arc<Limiter>,
     server: Arc<str>,
+    config: Arc<Config>,
 }
 
 /// How to talk to the API server.
@@ -127,10 +128,11 @@ impl Client {
         // Our loops try again by themselves and must learn soon that something failed.
         config.default_retry = false;
         let server = config.cluster_url.to_string().into();
+        let kept = Arc::new(config.clone());
         let kube =
             kube::Client::try_from(config).map_err(|error| ConnectError::Build(Box::new(error)))?;
         let limiter = Arc::new(Limiter::new(options.qps, options.burst));
-        Ok(Self { kube, limiter, server })
+        Ok(Self { kube, limiter, server, config: kept })
     }
 
     /// URL of the server.
@@ -140,6 +142,10 @@ impl Client {
 
     pub(crate) fn kube(&self) -> &kube::Client {
         &self.kube
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     pub(crate) fn limiter(&self) -> &Limiter {

@@ -12,6 +12,7 @@ pub mod apply;
 mod call;
 pub mod client;
 pub mod controller_info;
+pub mod controlplane;
 pub mod error;
 pub mod events;
 pub mod lease;

@@ -318,6 +318,11 @@ async fn manifests_are_made_changed_and_left_alone() {
     assert_eq!(outcomes(&config("one")).await, [Outcome::Created]);
     assert_eq!(outcomes(&config("one")).await, [Outcome::Unchanged]);
     assert_eq!(outcomes(&config("two")).await, [Outcome::Configured]);
+    // What the manifest named before and does not name now goes.
+    let other = config("two").replace("a: two", "b: two");
+    assert_eq!(outcomes(&other).await, [Outcome::Configured]);
+    assert_eq!(outcomes(&other).await, [Outcome::Unchanged]);
+    assert_eq!(outcomes(&config("two")).await, [Outcome::Configured]);
     let unknown = "apiVersion: example.org/v1\nkind: Thing\nmetadata: {name: a}\n";
     let error = apply::manifests(&admin, unknown).await.unwrap_err();
     assert_eq!(error.to_string(), "the server has no kind Thing in example.org/v1");
