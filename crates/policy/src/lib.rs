@@ -11,8 +11,12 @@
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
 pub mod connectivity;
+#[cfg(test)]
+mod crosscheck;
 pub mod diff;
 pub mod index;
+#[cfg(any(test, feature = "random"))]
+pub mod random;
 pub mod realize;
 pub mod store;
 pub mod translate;

@@ -31,8 +31,8 @@
 //! is not there, fields that exclude each other, and what is not supported yet.
 //!
 //! Ends: a Pod that has finished is no end. A Pod in its Node's network is neither a target nor
-//! selected by labels; it counts by its address. `ipBlock` matches by address, whoever owns it. A
-//! Node always reaches its own Pods, and a Pod itself.
+//! selected by labels; it counts by its address. `ipBlock` matches by address, whoever owns it; in an
+//! egress rule it knows no ports by name. A Node always reaches its own Pods, and a Pod itself.
 
 use std::net::IpAddr;
 

@@ -39,7 +39,10 @@ fn flatten(schema: &Value, path: &str, out: &mut BTreeMap<String, String>) {
             match field.get(keyword) {
                 Some(Value::String(word)) => line.push_str(&format!(" {word}")),
                 Some(Value::Array(words)) => {
-                    let mut words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
+                    let mut words: Vec<_> = words
+                        .iter()
+                        .map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned))
+                        .collect();
                     words.sort_unstable();
                     line.push_str(&format!(" {}", words.join("|")));
                 }
@@ -130,6 +133,94 @@ fn fields_of_controller_info() {
          podRef: object
          nodeRef: object",
     );
+}
+
+/// `path: facts`, or `path: absent`.
+#[track_caller]
+fn check_some(kind: &str, want: &str) {
+    let mut got = BTreeMap::new();
+    flatten(&mk_schema(kind), "", &mut got);
+    for line in want.lines() {
+        let (path, facts) = line.trim().split_once(": ").unwrap();
+        let seen = got.get(path).map_or("absent", String::as_str);
+        assert_eq!(seen, facts, "{kind} {path}");
+    }
+}
+
+#[test]
+fn a_cluster_wide_policy_is_held_to_its_form() {
+    check_some(
+        "ClusterNetworkPolicy",
+        "spec.tier: string
+         spec.priority: number required float minimum=1 maximum=10000
+         spec.appliedTo[].serviceAccount.name: string required
+         spec.appliedTo[].externalEntitySelector: absent
+         spec.appliedTo[].scope: absent
+         spec.ingress[].action: string required Allow|Drop|Pass|Reject
+         spec.ingress[].ports[].protocol: string SCTP|TCP|UDP
+         spec.ingress[].ports[].endPort: integer int32
+         spec.ingress[].protocols[].icmp.icmpType: integer int32 minimum=0 maximum=255
+         spec.ingress[].protocols[].igmp.igmpType: integer int32 17
+         spec.ingress[].l7Protocols[].tls.sni: string
+         spec.ingress[].from[].ipBlock.cidr: string cidr
+         spec.ingress[].from[].ipBlock.except[]: string cidr
+         spec.ingress[].from[].namespaces.match: string Self
+         spec.ingress[].from[].scope: string Cluster|ClusterSet
+         spec.ingress[].from[].fqdn: absent
+         spec.ingress[].from[].externalEntitySelector: absent
+         spec.ingress[].to[]: absent
+         spec.ingress[].toServices[]: absent
+         spec.egress[].protocols[].igmp.igmpType: integer int32 18|22|34
+         spec.egress[].toServices[].namespace: string required
+         spec.egress[].to[].fqdn: string
+         spec.egress[].appliedTo[].service: absent
+         spec.egress[].from[]: absent
+         status.phase: string
+         status.observedGeneration: integer int64",
+    );
+}
+
+#[test]
+fn a_namespaced_policy_has_less() {
+    check_some(
+        "NetworkPolicy",
+        "spec.priority: number required float minimum=1 maximum=10000
+         spec.appliedTo[].podSelector: object
+         spec.appliedTo[].externalEntitySelector: object
+         spec.appliedTo[].namespaceSelector: absent
+         spec.appliedTo[].serviceAccount: absent
+         spec.appliedTo[].service: absent
+         spec.appliedTo[].nodeSelector: absent
+         spec.ingress[].appliedTo[].namespaceSelector: absent
+         spec.ingress[].from[].namespaces: absent
+         spec.ingress[].from[].serviceAccount: absent
+         spec.ingress[].from[].externalEntitySelector: object
+         spec.egress[].to[].namespaces: absent
+         spec.egress[].to[].fqdn: string
+         spec.egress[].toServices[].namespace: string",
+    );
+}
+
+#[test]
+fn tiers_and_groups_are_held_to_their_forms() {
+    check_some("Tier", "spec.priority: integer required int32 minimum=0 maximum=255");
+    check_some(
+        "ClusterGroup",
+        "spec.nodeSelector: object
+         spec.ipBlocks[].except[]: string cidr
+         spec.childGroups[]: string
+         status.conditions[].type: string",
+    );
+    check_some("Group", "spec.nodeSelector: absent\nspec.podSelector: object");
+}
+
+/// A word that nobody knows stays what it is, so that it can be named.
+#[test]
+fn unknown_words_survive() {
+    let text = json!({"action": "Permit", "ports": [{"protocol": "DCCP", "port": "web"}]});
+    let rule: crate::policy::Rule = serde_json::from_value(text.clone()).unwrap();
+    assert_eq!(rule.action, crate::policy::RuleAction::Unknown("Permit".into()));
+    assert_eq!(serde_json::to_value(&rule).unwrap(), text);
 }
 
 #[test]

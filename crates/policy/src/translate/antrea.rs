@@ -7,8 +7,8 @@ use apis::controlplane::{
     Direction, NetworkPolicyPeer, NetworkPolicyRule, PolicyType, Protocol, RuleAction, Service,
 };
 use apis::policy::{
-    AppliedTo, DEFAULT_TIER, NamespaceMatch, NetworkPolicyPeer as Peer, NetworkPolicySpec, Rule,
-    Scope,
+    AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, NamespaceMatch, NetworkPolicyPeer as Peer,
+    NetworkPolicySpec, Rule, Scope,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -195,6 +195,12 @@ impl Policy<'_> {
     ) {
         if let RuleAction::Unknown(word) = &rule.action {
             self.draft.report(format!("{field}.action"), format!("unknown action {word:?}"));
+            return;
+        }
+        let is_last = self.draft.tier_priority.is_some_and(|tier| tier >= BASELINE_TIER_PRIORITY);
+        if rule.action == RuleAction::Pass && is_last {
+            let reason = "Pass has nowhere to go from the baseline tier";
+            self.draft.report(format!("{field}.action"), reason);
             return;
         }
         for (set, what) in [

@@ -32,6 +32,11 @@ impl Compiler<'_> {
 
     fn antrea(&mut self, at: Place<'_>, type_: PolicyType, spec: &NetworkPolicySpec) {
         let Ok(tier) = self.tier(at, spec.tier.as_deref()) else { return };
+        if !(1.0..=10_000.0).contains(&spec.priority) {
+            let reason = format!("{} is not from 1 to 10000", spec.priority);
+            let _ = self.fault::<()>(at, "priority", reason);
+            return;
+        }
         let stage = if tier >= BASELINE_TIER_PRIORITY { Stage::Baseline } else { Stage::Before };
         let shared = self.targets(at, "appliedTo", &spec.applied_to);
         let source = reference(type_, at.namespace, at.name);
@@ -109,7 +114,7 @@ impl Compiler<'_> {
         let peers = (!peers.is_empty()).then(|| {
             let peers = peers.iter().enumerate();
             let members = peers.map(|(i, peer)| {
-                self.antrea_peer(at, &format!("{field}.{side}[{i}]"), direction, peer)
+                self.antrea_peer(at, &format!("{field}.{side}[{i}]"), direction, effect, peer)
             });
             meant(members).concat()
         });
@@ -204,7 +209,9 @@ impl Compiler<'_> {
     fn target_group(&mut self, at: Place<'_>, field: &str, name: &str) -> Meant<Vec<Pods>> {
         let mut targets = Vec::new();
         for member in self.group(at, field, name)? {
-            let Peer::Pods(pods) = member else { continue };
+            let Peer::Pods(pods) = member else {
+                return self.fault(at, field, format!("{name:?} has addresses, not only Pods"));
+            };
             let own = matches!(&pods.namespaces, Namespaces::Named(name) if name == at.namespace);
             if !at.namespace.is_empty() && !own {
                 return self.fault(at, field, format!("{name:?} reaches other Namespaces"));
@@ -235,6 +242,7 @@ impl Compiler<'_> {
         at: Place<'_>,
         field: &str,
         direction: Direction,
+        effect: Effect,
         peer: &NetworkPolicyPeer,
     ) -> Meant<Vec<Peer>> {
         let by_labels = peer.pod_selector.is_some()
@@ -267,6 +275,9 @@ impl Compiler<'_> {
         if let Some(name) = &peer.fqdn {
             if direction == Direction::In {
                 return self.fault(at, field, "fqdn tells a destination, not a source");
+            }
+            if effect == Effect::Pass {
+                return self.fault(at, field, "fqdn is not for rules that pass");
             }
             let reason = format!("{name:?} is resolved by Pods, at run time");
             self.note(at, field, reason, Severity::Unknowable);

@@ -125,11 +125,14 @@ impl<'a> Compiler<'a> {
         let mut parts = Vec::new();
         for part in except {
             let part = self.network(at, field, part)?;
-            // A part of the other family, or of somewhere else, takes nothing away.
+            if part.contains(&cidr) {
+                return self.fault(at, field, format!("{part} leaves nothing of {cidr}"));
+            }
             if cidr.contains(&part) {
                 parts.push(part);
             } else {
-                return self.fault(at, field, format!("{part} is no part of {cidr}"));
+                // A part of somewhere else takes nothing away.
+                let _ = self.fault::<()>(at, field, format!("{part} is no part of {cidr}"));
             }
         }
         Ok(Peer::Block { cidr, except: parts })
@@ -183,7 +186,7 @@ impl<'a> Compiler<'a> {
         last: i32,
     ) -> Meant<(u16, u16)> {
         match (u16::try_from(first), u16::try_from(last)) {
-            (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+            (Ok(first @ 1..), Ok(last)) if first <= last => Ok((first, last)),
             _ => self.fault(at, field, format!("{first}-{last} is no range of ports")),
         }
     }

@@ -28,6 +28,17 @@ pub struct Side {
     pub addr: Option<IpAddr>,
 }
 
+/// How a rule names the other side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meeting {
+    /// Not at all.
+    Nobody,
+    /// By its address.
+    Address,
+    /// As a Pod, or as anybody.
+    Pod,
+}
+
 /// The rules about one Pod in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subject {
@@ -153,7 +164,10 @@ impl Cluster {
         };
         let listener = match direction {
             Direction::In => Some(target_pod),
-            Direction::Out => peer.pod.map(|pod| self.pod_info(pod)),
+            // In its Node's network, a Pod is no more than an address.
+            Direction::Out => {
+                peer.pod.map(|pod| self.pod_info(pod)).filter(|pod| !pod.host_network)
+            }
         };
         let mut open = ConnectionSet::full();
         let mut parts = Vec::new();
@@ -183,9 +197,15 @@ impl Cluster {
                 stage = Stage::Baseline;
             }
             let Some(rule) = rule else { break };
-            if isolated || open.is_empty() || !self.is_peer(rule, target_pod, peer) {
+            if isolated || open.is_empty() {
                 continue;
             }
+            let listener = match (self.meets(rule, target_pod, peer), direction) {
+                (Meeting::Nobody, _) => continue,
+                // An address has no names for its ports, not even if a Pod has it.
+                (Meeting::Address, Direction::Out) => None,
+                _ => listener,
+            };
             let hit = open.intersect(&traffic_of(rule, listener, source_port));
             if hit.is_empty() {
                 continue;
@@ -211,17 +231,29 @@ impl Cluster {
         parts
     }
 
-    /// Whether the other side of a connection is one that a rule names.
-    fn is_peer(&self, rule: &Rule, target: &PodInfo, peer: Side) -> bool {
-        let Some(peers) = &rule.peers else { return true };
+    /// How the other side of a connection is one that a rule names.
+    fn meets(&self, rule: &Rule, target: &PodInfo, peer: Side) -> Meeting {
+        let Some(peers) = &rule.peers else { return Meeting::Pod };
         let peer_pod = peer.pod.map(|pod| self.pod_info(pod)).filter(|pod| !pod.host_network);
-        peers.iter().any(|named| match named {
-            Peer::Pods(pods) => peer_pod.is_some_and(|pod| self.selects(pods, pod, target)),
-            Peer::Block { cidr, except } => peer.addr.is_some_and(|addr| {
-                cidr.contains(&addr) && !except.iter().any(|part| part.contains(&addr))
-            }),
-            Peer::Addrs(addrs) => peer.addr.is_some_and(|addr| addrs.contains(&addr)),
-        })
+        let mut meeting = Meeting::Nobody;
+        for named in peers {
+            let by_addr = match named {
+                Peer::Pods(pods) => {
+                    if peer_pod.is_some_and(|pod| self.selects(pods, pod, target)) {
+                        return Meeting::Pod;
+                    }
+                    false
+                }
+                Peer::Block { cidr, except } => peer.addr.is_some_and(|addr| {
+                    cidr.contains(&addr) && !except.iter().any(|part| part.contains(&addr))
+                }),
+                Peer::Addrs(addrs) => peer.addr.is_some_and(|addr| addrs.contains(&addr)),
+            };
+            if by_addr {
+                meeting = Meeting::Address;
+            }
+        }
+        meeting
     }
 
     /// Whether Pods are meant that this one is of, seen from the target.

@@ -38,6 +38,11 @@ impl Compiler<'_> {
                 return;
             }
         };
+        if !(0..=1000).contains(&spec.priority) {
+            let reason = format!("{} is not from 0 to 1000", spec.priority);
+            let _ = self.fault::<()>(at, "priority", reason);
+            return;
+        }
         let (namespaces, pods) = (spec.subject.namespaces.as_ref(), spec.subject.pods.as_ref());
         let Ok(target) = self.upstream_pods(at, "subject", namespaces, pods) else { return };
         let source = reference(PolicyType::K8sClusterNetworkPolicy, "", name);
@@ -67,7 +72,7 @@ impl Compiler<'_> {
                 .iter()
                 .enumerate()
                 .flat_map(|(i, peer)| {
-                    let found = self.upstream_peer(at, &field(side, i), direction, peer);
+                    let found = self.upstream_peer(at, &field(side, i), direction, effect, peer);
                     found.unwrap_or_default()
                 })
                 .collect();
@@ -116,6 +121,7 @@ impl Compiler<'_> {
         at: Place<'_>,
         field: &str,
         direction: Direction,
+        effect: Effect,
         peer: &Words,
     ) -> Meant<Vec<Peer>> {
         let outside =
@@ -138,6 +144,9 @@ impl Compiler<'_> {
             return Ok(vec![Peer::Addrs(self.node_addrs(&nodes))]);
         }
         if !peer.domain_names.is_empty() {
+            if effect != Effect::Allow {
+                return self.fault(at, field, "domainNames are for rules that accept");
+            }
             let reason = "domain names are resolved by Pods, at run time".to_owned();
             self.note(at, field, reason, Severity::Unknowable);
             let addrs = peer.domain_names.iter().flat_map(|name| self.name_addrs(name)).collect();
