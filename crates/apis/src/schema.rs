@@ -172,6 +172,9 @@ fn drop_null(schema: &mut Map<String, Value>) {
             schema.insert("type".into(), only);
         }
     }
+    if let Some(Value::Array(words)) = schema.get_mut("enum") {
+        words.retain(|word| !word.is_null());
+    }
     if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
         choices.retain(|choice| choice != &json!({"type": "null"}));
         if let [Value::Object(only)] = choices.as_slice() {
