@@ -6,8 +6,24 @@ use anyhow::{Result, bail};
 
 use crate::workspace;
 
+/// Computations that are measured apart from any cluster: name, package, example, arguments.
+const COMPUTATIONS: &[(&str, &str, &str, &[&str])] = &[
+    ("policy-large", "policy", "large", &["small"]),
+    ("policy-one-namespace", "policy", "large", &["one"]),
+];
+
 /// Runs the benchmarks whose name contains one of `only`, or all.
 pub(crate) fn run(only: &[String]) -> Result<()> {
+    let chosen = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    for (name, package, example, args) in COMPUTATIONS.iter().filter(|(name, ..)| chosen(name)) {
+        println!(
+            "{name}: cargo run --release -p {package} --example {example} -- {}",
+            args.join(" ")
+        );
+        let build =
+            ["run", "--quiet", "--release", "--locked", "-p", package, "--example", example];
+        workspace::run(workspace::cargo(&build).arg("--").args(*args))?;
+    }
     let lab = workspace::target_dir().join("release/antrea-lab");
     if !lab.exists() {
         bail!("{} is not built: run `make build`", lab.display());

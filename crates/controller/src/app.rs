@@ -1,6 +1,5 @@
 //! Starts the parts of a replica and ends them in order.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::lead::lead;
 use crate::leader::{Leader, LeaderSetup};
 use crate::metrics::Metrics;
-use crate::policy::{self, State};
+use crate::policy::{self, Reports, State};
 use crate::serve::{self, ServeConfig, ServeError, identity};
 use crate::settings::Settings;
 
@@ -54,6 +53,7 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     let metrics = Metrics::new();
     let namespace = settings.environment.pod_namespace.as_str();
     let state = Arc::new(State::new());
+    let reports = Arc::new(Reports::default());
     let server = serve::start(ServeConfig {
         addr: settings.api_addr,
         namespace: namespace.to_owned(),
@@ -64,13 +64,15 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
         }),
         state: Arc::clone(&state),
         client: client.clone(),
-        pages: BTreeMap::new(),
+        pages: policy::webhook_pages(&state),
+        reports: Arc::clone(&reports),
         shutdown: shutdown.clone(),
     })
     .await?;
     let serving = server.serving.clone();
     tokio::spawn(identity::follow(client.clone(), namespace.to_owned(), serving, shutdown.clone()));
-    let (facts_tx, _facts_rx) = mpsc::unbounded_channel();
+    let (facts_tx, facts_rx) = mpsc::unbounded_channel();
+    tokio::spawn(policy::follow_facts(Arc::clone(&reports), Arc::clone(&state), facts_rx));
     tokio::spawn(policy::feed(client.clone(), Arc::clone(&state), facts_tx, shutdown.clone()));
     checks.add_ready("policies", move || match state.is_complete() {
         true => Ok(()),
@@ -93,7 +95,8 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     });
     tracing::info!(server = client.server(), api = %server.local_addr, "antrea-controller runs");
 
-    lead(elector.leadership(), &shutdown, || Leader::start(&client, &setup, &metrics)).await;
+    lead(elector.leadership(), &shutdown, || Leader::start(&client, &setup, &reports, &metrics))
+        .await;
     elector.release().await;
     server.tls.shutdown(PATIENCE).await;
     tracing::info!("antrea-controller ended");

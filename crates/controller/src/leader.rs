@@ -4,6 +4,8 @@ mod node_jobs;
 mod nodes;
 mod report;
 
+use std::sync::Arc;
+
 use addresses::{NodeIpam, PoolError};
 use antrea_runtime::CancellationToken;
 use ipnet::IpNet;
@@ -12,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::lead::Work;
 use crate::metrics::Metrics;
+use crate::policy::{self, Reports};
 use crate::settings::Settings;
 use node_jobs::Reporter;
 use nodes::Nodes;
@@ -49,7 +52,12 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    pub(crate) fn start(client: &Client, setup: &LeaderSetup, metrics: &Metrics) -> Self {
+    pub(crate) fn start(
+        client: &Client,
+        setup: &LeaderSetup,
+        reports: &Arc<Reports>,
+        metrics: &Metrics,
+    ) -> Self {
         metrics.term_began();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -60,6 +68,9 @@ impl Leader {
         tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
         let namespace = setup.namespace.clone();
         tasks.spawn(crate::serve::identity::publish(client.clone(), namespace, stop.clone()));
+        tasks.spawn(policy::tiers::make(client.clone(), stop.clone()));
+        let reports = Arc::clone(reports);
+        tasks.spawn(policy::write_statuses(client.clone(), reports, stop.clone()));
         Self { stop, tasks, metrics: metrics.clone() }
     }
 }

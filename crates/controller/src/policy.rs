@@ -4,9 +4,14 @@
 //! (`policy`), HTTP (`apiserver`).
 
 mod feed;
+mod report;
 mod source;
 mod state;
+pub(crate) mod tiers;
+mod webhooks;
 
 pub(crate) use feed::run as feed;
+pub(crate) use report::{Reports, StatusEndpoint, follow_facts, write as write_statuses};
 pub(crate) use source::{Agents, NODE_NAME, PolicySource};
 pub(crate) use state::State;
+pub(crate) use webhooks::pages as webhook_pages;

@@ -18,14 +18,14 @@ use apiserver::api::{Aggregated, Api, Page};
 use apiserver::delegated::Authorization;
 use apiserver::negotiate::Offer;
 use apiserver::pki::PkiError;
-use apiserver::resource::{Registry, Resource, Scope};
+use apiserver::resource::{Registry, Resource, Scope, Subresource};
 use apiserver::server::TlsServer;
 use apiserver::trust::{ClientTrust, ServingCert, tls_config};
 use kube_io::Client;
 use policy::translate::ObjectKind;
 use tokio::net::TcpListener;
 
-use crate::policy::{Agents, NODE_NAME, PolicySource, State};
+use crate::policy::{Agents, NODE_NAME, PolicySource, Reports, State, StatusEndpoint};
 use identity::own_identity;
 use pages::{Health, MetricsPage};
 use reviews::{LocalOr, Reviews};
@@ -59,6 +59,7 @@ pub(crate) struct ServeConfig {
     pub(crate) checks: Checks,
     pub(crate) metrics: Option<antrea_runtime::Metrics>,
     pub(crate) state: Arc<State>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) client: Client,
     /// Further paths, as those of webhooks.
     pub(crate) pages: BTreeMap<String, Arc<dyn Page>>,
@@ -75,8 +76,17 @@ pub(crate) struct Server {
 
 /// Starts to serve, with a certificate of this replica's own until there is a common one.
 pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
-    let ServeConfig { addr, namespace, checks, metrics, state, client, mut pages, shutdown } =
-        config;
+    let ServeConfig {
+        addr,
+        namespace,
+        checks,
+        metrics,
+        state,
+        reports,
+        client,
+        mut pages,
+        shutdown,
+    } = config;
     let listener = listen(addr).await?;
     let local_addr = listener.local_addr().map_err(|source| ServeError::Listen { addr, source })?;
     let serving = ServingCert::new(&own_identity(&namespace)?)?;
@@ -92,7 +102,7 @@ pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
     }
     let reviews = Reviews(client);
     let api = Api::aggregated(Aggregated {
-        registry: registry(&state, &Agents::new(&namespace)),
+        registry: registry(&state, &reports, &Agents::new(&namespace)),
         authenticator: Arc::new(LocalOr::new(local_token, clients.clone(), reviews.clone())),
         authorizer: Arc::new(Authorization::new(reviews, OPEN)),
         pages,
@@ -121,7 +131,7 @@ async fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
     }
 }
 
-fn registry(state: &Arc<State>, agents: &Agents) -> Arc<Registry> {
+fn registry(state: &Arc<State>, reports: &Arc<Reports>, agents: &Agents) -> Arc<Registry> {
     let registry = Registry::default();
     for (kind, name, plural) in [
         (ObjectKind::NetworkPolicy, "NetworkPolicy", "networkpolicies"),
@@ -133,6 +143,20 @@ fn registry(state: &Arc<State>, agents: &Agents) -> Arc<Registry> {
         let mut resource = Resource::read_only(of, name, plural, Scope::Cluster, Arc::new(source));
         resource.offer = Offer::TextAndProtobuf;
         resource.fields = vec![NODE_NAME.to_owned()];
+        if kind == ObjectKind::NetworkPolicy {
+            let endpoint = StatusEndpoint {
+                reports: Arc::clone(reports),
+                state: Arc::clone(state),
+                agents: agents.clone(),
+            };
+            resource.subresources.push(Subresource {
+                name: "status",
+                group_version: None,
+                kind: "NetworkPolicyStatus".to_owned(),
+                verbs: vec!["create"],
+                connect: Some(Arc::new(endpoint)),
+            });
+        }
         registry.insert(resource);
     }
     Arc::new(registry)

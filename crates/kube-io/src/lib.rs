@@ -19,6 +19,7 @@ pub mod lease;
 pub mod nodes;
 pub mod pods;
 pub mod policy_inputs;
+pub mod policy_status;
 pub mod service_accounts;
 mod time;
 pub mod watch;

@@ -8,8 +8,12 @@
 //! - [`index`] and [`translate`] compute what agents are told, and [`realize`] turns what a node gets
 //!   of it into flows.
 //!
+//! [`store`] keeps what is computed to be served to each node, [`status`] tells how far policies are
+//! realized, and [`admit`] refuses what cannot be meant.
+//!
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
+pub mod admit;
 pub mod connectivity;
 #[cfg(test)]
 mod crosscheck;
@@ -18,6 +22,7 @@ pub mod index;
 #[cfg(any(test, feature = "random"))]
 pub mod random;
 pub mod realize;
+pub mod status;
 pub mod store;
 pub mod translate;
 pub mod verdict;

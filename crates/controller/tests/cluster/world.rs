@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "not every test uses all of it")]
 //! A lab cluster and controllers on it, as tasks or as processes of their own.
 
 use std::net::TcpListener;
@@ -32,6 +33,60 @@ impl World {
             apply::manifests(&admin, &text).await.unwrap();
         }
         world
+    }
+
+    /// Adds the kinds of policies.
+    pub(crate) async fn add_policy_kinds(&self) {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+        for kind in
+            ["clusternetworkpolicies", "networkpolicies", "tiers", "clustergroups", "groups"]
+        {
+            let text = std::fs::read_to_string(deploy.join(format!("{kind}.yaml"))).unwrap();
+            self.apply(&text).await;
+        }
+    }
+
+    /// Registers the controllers' API and webhooks, served on these ports of this machine.
+    pub(crate) async fn register(&self, ports: &[u16]) {
+        let service = "apiVersion: v1\nkind: Service\nmetadata: {name: antrea, namespace: kube-system}\n\
+             spec: {ports: [{port: 443, protocol: TCP}]}\n";
+        self.apply(service).await;
+        for (n, port) in ports.iter().enumerate() {
+            let slice = format!(
+                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
+                 name: antrea-{n}\n  namespace: kube-system\n  \
+                 labels: {{kubernetes.io/service-name: antrea}}\naddressType: IPv4\n\
+                 ports: [{{name: '', port: {port}, protocol: TCP}}]\n\
+                 endpoints: [{{addresses: [127.0.0.1], conditions: {{ready: true}}}}]\n"
+            );
+            self.apply(&slice).await;
+        }
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let text = std::fs::read_to_string(deploy.join("aggregation.yaml")).unwrap();
+        self.apply(&text).await;
+    }
+
+    /// Applies manifests as the administrator.
+    pub(crate) async fn apply(&self, text: &str) {
+        apply::manifests(&self.admin().await, text).await.unwrap();
+    }
+
+    /// Output and errors of kubectl, and whether it succeeded; `None` where there is no kubectl.
+    pub(crate) fn kubectl_with(&self, args: &[&str], input: &str) -> Option<(bool, String)> {
+        use std::io::Write;
+        let kubeconfig = self.server.write_kubeconfig().unwrap();
+        let mut child = Command::new("kubectl")
+            .args(args)
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let both = [output.stdout, output.stderr].concat();
+        Some((output.status.success(), String::from_utf8_lossy(&both).into_owned()))
     }
 
     pub(crate) async fn admin(&self) -> Client {
@@ -120,6 +175,8 @@ fn free_port() -> u16 {
 /// A controller in a process of its own.
 pub(crate) struct Controller {
     pub(crate) name: String,
+    /// Port of its API on 127.0.0.1.
+    pub(crate) port: u16,
     child: Child,
 }
 
@@ -127,7 +184,10 @@ impl Controller {
     pub(crate) fn spawn(world: &World, name: &str, text: &str) -> Self {
         let dir = world.server.dir();
         let config: PathBuf = dir.join(format!("{name}.conf"));
-        std::fs::write(&config, world.config(name, text)).unwrap();
+        let text = world.config(name, text);
+        let port = text.split("apiPort: ").nth(1).unwrap().lines().next().unwrap();
+        let port = port.parse().unwrap();
+        std::fs::write(&config, text).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_antrea-controller"))
             .arg("--config")
             .arg(&config)
@@ -139,7 +199,7 @@ impl Controller {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
-        Self { name: name.into(), child }
+        Self { name: name.into(), port, child }
     }
 
     /// Ends it without a chance to clean up.

@@ -121,6 +121,9 @@ impl Engine {
         let effects = self.index.namespace_effects(name, None);
         self.note_effects(&effects);
         self.natives.namespaces_changed();
+        if self.index.find_namespace(name).is_some_and(|id| self.index.logs_policies(id)) {
+            self.dirty.logging.insert(name.into());
+        }
         self.index.remove_namespace(name, &effects);
     }
 

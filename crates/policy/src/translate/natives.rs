@@ -243,6 +243,35 @@ pub(super) fn pods_spec(
     Ok(PodsSpec { scope, pods })
 }
 
+impl Engine {
+    /// Names and priorities of the tiers that have objects.
+    pub fn all_tiers(&self) -> impl Iterator<Item = (&str, i32)> {
+        self.natives.tiers.iter().map(|(name, priority)| (&**name, *priority))
+    }
+
+    /// Whether a policy is of a tier.
+    pub fn uses_tier(&self, tier: &str) -> bool {
+        self.natives.sources.values().any(|native| match &native.source {
+            Source::Antrea(parts) => parts.1.tier.as_deref() == Some(tier),
+            Source::Upstream(_) => false,
+        })
+    }
+
+    /// What a Group is (a ClusterGroup where the namespace is empty).
+    pub fn group_spec(&self, namespace: &str, name: &str) -> Option<&GroupSpec> {
+        self.natives.named.get(&(namespace.into(), name.into())).map(|spec| &**spec)
+    }
+
+    /// A group that has another as a child.
+    pub fn parent_group(&self, namespace: &str, name: &str) -> Option<&str> {
+        let mut all = self.natives.named.iter();
+        let parent = all.find(|((own, _), spec)| {
+            **own == *namespace && spec.child_groups.iter().any(|child| child == name)
+        });
+        parent.map(|((_, parent), _)| &**parent)
+    }
+}
+
 /// What a translation may look at.
 pub(super) struct Context<'a> {
     pub(super) index: &'a Index,

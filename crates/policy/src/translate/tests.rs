@@ -1,5 +1,6 @@
 //! Kubernetes' policies, as the engine translates them.
 
+mod natives;
 mod support;
 
 use serde_json::json;
