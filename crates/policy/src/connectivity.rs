@@ -401,3 +401,6 @@ impl<'a> Table<'a> {
         if self.cluster.speaks_of_icmp() { set.clone() } else { set.with_ports_only() }
     }
 }
+
+#[cfg(test)]
+mod tests;
