@@ -61,7 +61,7 @@ fn small(n_namespaces: usize) -> Load {
     let pod = move |n: usize| mk_pod(&name(n / 4), n, n / 2 % 2);
     let policy = move |n: usize| {
         let (name, types) = (name(n / 3), json!(["Ingress", "Egress"]));
-        let spec = if n % 3 == 0 {
+        let spec = if n.is_multiple_of(3) {
             json!({"podSelector": {}, "policyTypes": types})
         } else {
             let app = json!({"matchLabels": {"app": format!("{name}-{}", n % 3 - 1)}});
