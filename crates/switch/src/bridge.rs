@@ -141,6 +141,22 @@ impl Bridge {
         self.command(Event::Remove { owner, key: key.into() });
     }
 
+    /// Like [`Bridge::set`] for several keys whose flows have to change together: they are never
+    /// sent apart from each other. A key without intents is removed.
+    pub fn set_all(&self, owner: Owner, changes: impl IntoIterator<Item = (String, Vec<Intent>)>) {
+        let event = |(key, intents): (String, Vec<Intent>)| {
+            let key: Arc<str> = key.into();
+            if intents.is_empty() {
+                return Event::Remove { owner, key };
+            }
+            let intents = EncodedIntents::new(owner, &key, intents);
+            Event::Set { owner, key, intents }
+        };
+        let events: Vec<Event> = changes.into_iter().map(event).collect();
+        // Fails only when the task ended, which it does not before the last clone is gone.
+        let _ = self.inner.command_tx.send(Command::Events(events));
+    }
+
     /// An owner that was not in the configuration takes part in the first sync.
     pub fn register(&self, owner: Owner) {
         self.command(Event::Register(owner));
@@ -182,6 +198,18 @@ impl Bridge {
     pub async fn flows_of(&self, owner: Owner, key: &str) -> Result<Vec<Flow>, ReadError> {
         let (reply_tx, reply_rx) = oneshot::channel();
         let command = Command::FlowsOf { owner, key: key.into(), reply_tx };
+        self.inner.command_tx.send(command).map_err(|_| ReadError::Closed)?;
+        reply_rx.await.map_err(|_| ReadError::Closed)?
+    }
+
+    /// Reads from the switch all flows of ours with the owner's cookie, wanted or not: what an
+    /// earlier process left.
+    ///
+    /// # Errors
+    /// At once when there is no connection.
+    pub async fn flows_on_switch(&self, owner: Owner) -> Result<Vec<Flow>, ReadError> {
+        let (reply_tx, reply_rx) = oneshot::channel();
+        let command = Command::FlowsOnSwitch { owner, reply_tx };
         self.inner.command_tx.send(command).map_err(|_| ReadError::Closed)?;
         reply_rx.await.map_err(|_| ReadError::Closed)?
     }

@@ -412,6 +412,14 @@ fn what_the_switch_holds_of_a_key_is_read_from_it() {
         let gone = async || held().await == ["3 2"];
         assert!(gone().await, "{:?}", held().await);
         assert!(bridge.flows_of(POD, "never set").await.unwrap().is_empty());
+        // All of an owner, wanted or not; and several keys at once.
+        ofctl(&ovs, "add-flow", "table=5,priority=7,cookie=0xa17e010000000009,arp,actions=LOCAL");
+        ofctl(&ovs, "add-flow", "table=5,priority=8,cookie=0xa17e020000000009,arp,actions=LOCAL");
+        assert_eq!(bridge.flows_on_switch(POD).await.unwrap().len(), 2);
+        let third = vec![mk_flow(POD, "table=4,priority=3,arp,actions=drop")];
+        bridge.set_all(POD, [("one".to_owned(), Vec::new()), ("three".to_owned(), third)]);
+        barrier(&bridge).await;
+        assert_eq!(bridge.flows_on_switch(POD).await.unwrap().len(), 2);
         ovs.kill_vswitchd();
         let mut state_rx = bridge.state();
         timeout(DEADLINE, state_rx.wait_for(|state| !state.connected)).await.unwrap().unwrap();

@@ -28,10 +28,14 @@ const MAX_COALESCED: usize = 4096;
 pub(super) enum Command {
     /// Something for the reconciler.
     Event(Event),
+    /// Several that belong together.
+    Events(Vec<Event>),
     /// Somebody waits.
     Barrier { id: u64, scope: Option<(Owner, Arc<str>)>, reply_tx: oneshot::Sender<Vec<Refusal>> },
     /// Somebody wants to know what the switch holds of a key's flows.
     FlowsOf { owner: Owner, key: Arc<str>, reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>> },
+    /// Somebody wants to know what the switch holds of an owner.
+    FlowsOnSwitch { owner: Owner, reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>> },
 }
 
 /// What tasks of one connection report.
@@ -180,11 +184,16 @@ impl Keeper {
     fn command(&mut self, command: Command) {
         match command {
             Command::Event(event) => self.step(event),
+            Command::Events(events) => events.into_iter().for_each(|event| self.step(event)),
             Command::Barrier { id, scope, reply_tx } => {
                 self.barriers.insert(BarrierId(id), reply_tx);
                 self.step(Event::Barrier { id: BarrierId(id), scope });
             }
-            Command::FlowsOf { owner, key, reply_tx } => self.read(owner, &key, reply_tx),
+            Command::FlowsOf { owner, key, reply_tx } => {
+                let wanted = self.state.wanted(owner, &key);
+                self.read(owner, Some(wanted), reply_tx);
+            }
+            Command::FlowsOnSwitch { owner, reply_tx } => self.read(owner, None, reply_tx),
         }
     }
 
@@ -241,16 +250,16 @@ impl Keeper {
     fn read(
         &self,
         owner: Owner,
-        key: &Arc<str>,
+        wanted: Option<Vec<EncodedFlow>>,
         reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>>,
     ) {
         let Some(channel) = self.connection.clone() else {
             let _ = reply_tx.send(Err(ReadError::NotConnected));
             return;
         };
-        let (wanted, marker) = (self.state.wanted(owner, key), self.state.cookie_marker());
+        let marker = self.state.cookie_marker();
         tokio::spawn(async move {
-            let read = transfer::flows_among(&channel, owner, marker, &wanted).await;
+            let read = transfer::flows_of(&channel, owner, marker, wanted.as_deref()).await;
             let _ = reply_tx.send(read.map_err(|error| ReadError::Exchange(error.into())));
         });
     }

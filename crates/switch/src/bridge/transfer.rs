@@ -76,15 +76,15 @@ pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, Tr
     Ok(dump)
 }
 
-/// Reads the owner's flows and keeps those that are among the wanted ones.
-pub(super) async fn flows_among(
+/// Reads the owner's flows; keeps those that are among the wanted ones, if some are given.
+pub(super) async fn flows_of(
     channel: &Channel,
     owner: Owner,
     marker: u16,
-    wanted: &[EncodedFlow],
+    wanted: Option<&[EncodedFlow]>,
 ) -> Result<Vec<Flow>, TransferError> {
     let mut found = Vec::new();
-    if wanted.is_empty() {
+    if wanted.is_some_and(<[_]>::is_empty) {
         return Ok(found);
     }
     let cookie = Cookie(u64::from(marker) << MARKER_SHIFT | u64::from(owner.0) << OWNER_SHIFT);
@@ -95,6 +95,10 @@ pub(super) async fn flows_among(
             return Err(ChannelError::Unexpected("flow dump"));
         };
         for stats in part.flows {
+            let Some(wanted) = wanted else {
+                found.push(stats.flow);
+                continue;
+            };
             let encoded = EncodedFlow::new(stats.flow.clone())?;
             if wanted.iter().any(|flow| flow.has_key_of(&encoded)) {
                 found.push(stats.flow);
