@@ -14,6 +14,8 @@
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
 pub mod admit;
+#[cfg(test)]
+mod agreement;
 pub mod connectivity;
 #[cfg(test)]
 mod crosscheck;

@@ -654,4 +654,4 @@ fn set_or_remove(key: String, flows: Vec<Flow>) -> Op {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
