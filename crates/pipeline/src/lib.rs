@@ -11,6 +11,8 @@ pub mod features;
 pub mod fields;
 mod layout;
 mod node;
+pub mod packet;
+pub mod reject;
 
 pub use features::network_policy as policy;
 pub use features::pod_connectivity as connectivity;

@@ -16,10 +16,12 @@
 pub mod admit;
 #[cfg(test)]
 mod agreement;
+pub mod audit;
 pub mod connectivity;
 #[cfg(test)]
 mod crosscheck;
 pub mod diff;
+pub mod dns;
 pub mod index;
 #[cfg(any(test, feature = "random"))]
 pub mod random;
