@@ -194,7 +194,7 @@ fn compare(world: &World, random: &mut Random, n_probes: usize) -> BTreeMap<Acti
 #[test]
 fn flows_agree_with_verdicts() {
     let n_worlds: u64 =
-        std::env::var("AGREEMENT_WORLDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+        std::env::var("AGREEMENT_WORLDS").ok().and_then(|n| n.parse().ok()).unwrap_or(140);
     let first: u64 = std::env::var("AGREEMENT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut coverage = Coverage::default();
     let mut answers: BTreeMap<Action, usize> = BTreeMap::new();

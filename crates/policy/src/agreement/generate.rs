@@ -92,7 +92,7 @@ impl Coverage {
 
     /// Asserts that a full run covered everything.
     pub(super) fn check(&self, n_worlds: u64) {
-        if n_worlds < 100 {
+        if n_worlds < 140 {
             return;
         }
         let count = |kind| self.counts.get(kind).copied().unwrap_or_default();
