@@ -189,6 +189,7 @@ fn add_figure(runtime: &Runtime, leases: Leases, at_once: usize) -> Result<Figur
                 name: format!("add-{i}"),
                 uid: format!("add-{i}"),
             };
+            interrupt::check()?;
             let sandbox = runtime.reserve(&pod, false, BTreeMap::new())?;
             netns::create(&sandbox.netns)?;
             Ok(sandbox)
@@ -217,6 +218,8 @@ fn add_figure(runtime: &Runtime, leases: Leases, at_once: usize) -> Result<Figur
             .into_iter()
             .try_for_each(|w| w.join().unwrap_or_else(|_| Err(LabError::new("a worker panicked"))))
     });
+    // The end of the lab removes them as well.
+    interrupt::check()?;
     for sandbox in &sandboxes {
         runtime.remove(sandbox).doing(|| "remove a sandbox".into())?;
     }

@@ -301,7 +301,8 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
     SCENARIOS.iter().map(|s| (s.name, s.about)).collect()
 }
 
-/// Runs scenarios in every kind of lab that is asked for; all scenarios when none is named.
+/// Runs scenarios in every kind of lab that is asked for; all scenarios when none is named. When
+/// the user interrupts, the results are those had until then.
 ///
 /// # Errors
 /// When a name is unknown, or the shared lab does not come up.
@@ -328,7 +329,10 @@ pub fn run(
     let _lock = state::lock(&layout)?;
     let mut rows = Vec::new();
     for variant in variants {
-        run_variant(&layout, &wanted, *variant, &bin_dir, progress, &mut rows)?;
+        run_variant(&layout, &wanted, *variant, &bin_dir, progress, &mut rows);
+        if interrupt::requested() {
+            break;
+        }
     }
     Ok(rows)
 }
@@ -341,11 +345,11 @@ fn run_variant(
     bin_dir: &Path,
     progress: &Progress,
     rows: &mut Vec<Row>,
-) -> Result<()> {
+) {
     if let Some(obstacle) = variant.datapath.obstacle() {
         let outcome = || Ok(Outcome::Impossible(obstacle.into()));
         rows.extend(wanted.iter().map(|s| row(s.name, variant, Instant::now(), outcome())));
-        return Ok(());
+        return;
     }
     let lab = if wanted.iter().any(|s| s.needs == Needs::SharedLab) {
         progress.step(&format!("starting a lab of two nodes: {variant}"));
@@ -355,7 +359,9 @@ fn run_variant(
         None
     };
     for scenario in wanted {
-        interrupt::check()?;
+        if interrupt::requested() {
+            return;
+        }
         let store = match (scenario.needs, &lab) {
             (Needs::SharedLab, Some(Ok(lab))) => Some(&lab.0),
             (Needs::SharedLab, Some(Err(error))) => {
@@ -371,12 +377,15 @@ fn run_variant(
         let started = Instant::now();
         let row = row(scenario.name, variant, started, (scenario.run)(&context));
         progress.step(&format!("{}: {}", scenario.name, words(&row)));
+        if interrupt::requested() {
+            // What a scenario that was cut short says is not its result.
+            return;
+        }
         if let (Verdict::Failed, Some(store)) = (row.result, store) {
             heal(store);
         }
         rows.push(row);
     }
-    Ok(())
 }
 
 /// Starts what a failed scenario left dead, so that the others can be tried.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -242,7 +243,9 @@ impl Plugins {
             .env("CNI_PATH", path.join(":"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal is for us alone: a plugin ends what it began.
+            .process_group(0);
         let mut child = netns::enter(&self.node_netns, || command.spawn())
             .map_err(|e| failed(e.chain()))?
             .map_err(|e| failed(e.to_string()))?;

@@ -86,6 +86,7 @@ fn show(store: &Store, progress: &Progress) -> Result<DemoReport> {
     progress.step(&format!("making {N_PODS} Pods"));
     make_pods(store, N_PODS, progress)?;
     let pods_seconds = progress.seconds() - before;
+    interrupt::check()?;
     progress.step("everyone reaches everyone");
     let matrix = matrix::run(store)?;
     let made = pods::ready(store);
@@ -100,6 +101,7 @@ fn show(store: &Store, progress: &Progress) -> Result<DemoReport> {
         }
         None => None,
     };
+    interrupt::check()?;
     let trace = match across(&made) {
         Some((from, to)) => Some(trace::run(store, &from.pod.key(), &to.pod.key(), echo::PORT)?),
         None => None,

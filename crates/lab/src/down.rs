@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// With everything that could not be undone; the state file then stays for another try.
 pub fn run(store: &Store, progress: &Progress) -> Result<()> {
     // Cleaning up is what the user asked for: an earlier Ctrl-C must not stop it.
-    interrupt::clear();
+    let _shield = interrupt::shield();
     let state = store.get();
     let layout = store.layout();
     let mut failed = Vec::new();

@@ -1,14 +1,14 @@
 //! Ctrl-C, SIGTERM and a closed terminal set a flag; whoever waits looks at it and stops in good order.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{Doing, LabError, Result};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static WISH: Wish = Wish::new();
 static PATIENCE: OnceLock<u32> = OnceLock::new();
 
 /// Environment variable with the factor by which waits are longer, for machines that are slow
@@ -40,7 +40,7 @@ pub fn listen() -> Result<()> {
                     _ = term.recv() => {}
                     _ = hup.recv() => {}
                 }
-                INTERRUPTED.store(true, Ordering::SeqCst);
+                WISH.asked.store(true, Ordering::SeqCst);
             }
         });
     });
@@ -50,20 +50,75 @@ pub fn listen() -> Result<()> {
 /// Whether the user asked us to stop.
 #[must_use]
 pub fn requested() -> bool {
-    INTERRUPTED.load(Ordering::SeqCst)
+    WISH.holds()
 }
 
-/// Forgets an earlier request, so that cleaning up can wait for things itself.
-pub fn clear() {
-    INTERRUPTED.store(false, Ordering::SeqCst);
+/// What the user asked for, and who may not be stopped by it.
+#[derive(Debug)]
+struct Wish {
+    asked: AtomicBool,
+    shields: AtomicU32,
 }
+
+impl Wish {
+    const fn new() -> Self {
+        Self { asked: AtomicBool::new(false), shields: AtomicU32::new(0) }
+    }
+
+    fn holds(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) && self.shields.load(Ordering::SeqCst) == 0
+    }
+
+    fn shield(&self) -> Shield<'_> {
+        self.shields.fetch_add(1, Ordering::SeqCst);
+        Shield(self)
+    }
+}
+
+/// While it lives, nothing stops early: cleaning up waits for things itself. What was asked before
+/// and meanwhile holds again afterwards.
+#[derive(Debug)]
+#[must_use]
+pub struct Shield<'a>(&'a Wish);
+
+/// Begins to clean up.
+pub fn shield() -> Shield<'static> {
+    WISH.shield()
+}
+
+impl Drop for Shield<'_> {
+    fn drop(&mut self) {
+        self.0.shields.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An error that follows from the user's wish to stop says so.
+#[must_use]
+pub fn explain(error: LabError) -> LabError {
+    if requested() { as_interruption(error) } else { error }
+}
+
+fn as_interruption(error: LabError) -> LabError {
+    let text = error.chain();
+    if text.starts_with(WORD) {
+        return error;
+    }
+    let explained = LabError::new(format!("{WORD}: {text}"));
+    match error.next_step() {
+        Some(hint) => explained.hint(hint),
+        None => explained,
+    }
+}
+
+/// How a message about an interruption begins.
+const WORD: &str = "interrupted";
 
 /// Fails when the user asked us to stop.
 ///
 /// # Errors
 /// When one of the signals has arrived.
 pub fn check() -> Result<()> {
-    if requested() { Err(LabError::new("interrupted")) } else { Ok(()) }
+    if requested() { Err(LabError::new(WORD)) } else { Ok(()) }
 }
 
 /// How many times slower than usual everything may be here; 1 when nothing says so.
@@ -104,7 +159,7 @@ pub fn wait_for<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::factor;
+    use super::*;
 
     #[test]
     fn the_factor_is_a_number_within_bounds() {
@@ -113,5 +168,26 @@ mod tests {
         {
             assert_eq!(factor(text), want, "{text:?}");
         }
+    }
+
+    #[test]
+    fn cleaning_up_is_not_interrupted_and_the_wish_is_remembered() {
+        let wish = Wish::new();
+        assert!(!wish.holds());
+        wish.asked.store(true, Ordering::SeqCst);
+        {
+            let _outer = wish.shield();
+            drop(wish.shield());
+            assert!(!wish.holds());
+        }
+        assert!(wish.holds());
+    }
+
+    #[test]
+    fn what_an_interruption_breaks_is_called_one() {
+        let error = as_interruption(LabError::new("ip refused").hint("try again"));
+        assert_eq!(error.chain(), "interrupted: ip refused");
+        assert_eq!(error.next_step(), Some("try again"));
+        assert_eq!(as_interruption(LabError::new(WORD)).chain(), "interrupted");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::error::{Doing, LabError, Result};
 use crate::netns;
+use crate::preflight::program;
 
 /// Runs the lines inside a namespace; the first that fails stops the batch.
 ///
@@ -20,8 +21,7 @@ pub fn batch(netns: &Path, lines: &[String]) -> Result<()> {
 /// # Errors
 /// As [`batch`].
 pub fn batch_here(lines: &[String]) -> Result<()> {
-    let mut child = Command::new("ip")
-        .env("PATH", crate::preflight::search_path())
+    let mut child = program("ip")
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

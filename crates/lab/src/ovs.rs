@@ -4,6 +4,7 @@
 //! is told the node's sockets.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -210,6 +211,8 @@ fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .env("PATH", crate::preflight::search_path())
+        // A Ctrl-C at the terminal is for us alone.
+        .process_group(0)
         .output()
         .doing(|| format!("run {name}"))
         .map_err(|e| e.hint("install the package openvswitch-switch"))?;

@@ -1,5 +1,6 @@
 //! Looks at the machine before anything is made, and names all that is missing at once.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Doing, LabError, Result};
@@ -89,10 +90,12 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// A program of the machine, found also where root's search path lacks the system directories.
+///
+/// A Ctrl-C at the terminal is for us alone, who may need the program's work to clean up.
 #[must_use]
 pub fn program(name: &str) -> std::process::Command {
     let mut command = std::process::Command::new(name);
-    command.env("PATH", search_path());
+    command.env("PATH", search_path()).process_group(0);
     command
 }
 

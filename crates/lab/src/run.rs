@@ -31,7 +31,7 @@ pub fn main(cli: Cli) -> ExitCode {
     match dispatch(cli) {
         Ok(code) => code,
         Err(error) => {
-            ui::fail(&error);
+            ui::fail(&interrupt::explain(error));
             if interrupt::requested() { ExitCode::from(130) } else { ExitCode::FAILURE }
         }
     }
@@ -208,6 +208,7 @@ fn run_check(layout: &Layout, args: &CheckArgs) -> Result<ExitCode> {
     } else {
         check::print(&rows)
     }
+    interrupt::check()?;
     Ok(code(rows.iter().all(check::Row::is_as_expected)))
 }
 

@@ -99,7 +99,8 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
             Err(error.hint(format!("left as it is in {dir}; {down} ends it")))
         }
         Err(error) => {
-            progress.step(&format!("failed ({error}); undoing"));
+            let word = if interrupt::requested() { "interrupted" } else { "failed" };
+            progress.step(&format!("{word}; undoing"));
             match down::run(&store, progress) {
                 Ok(()) => Err(error),
                 Err(second) => Err(error.hint(format!(

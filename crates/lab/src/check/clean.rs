@@ -104,6 +104,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     if status.success() {
         // It was faster than the signal.
         done(&["down"])?;
+    } else if status.code() != Some(130) {
+        return Err(LabError::new(format!("an interrupted antrea-lab up: {status}")));
     }
     compare("up interrupted", &before, &snapshot(&layout)?)?;
     Ok(Outcome::Passed(json!({ "compared": before.keys().collect::<Vec<_>>() })))
