@@ -11,7 +11,7 @@ use crate::cni::{Attachment, Plugins};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
-use crate::process::{Start, log_tail};
+use crate::process::{Start, last_words};
 use crate::state::{Mode, Store};
 use crate::variant::Variant;
 
@@ -118,11 +118,8 @@ pub fn await_ready(store: &Store, node: &str) -> Result<()> {
         Err(error) => error.chain(),
     };
     crate::interrupt::check()?;
-    Err(LabError::new(format!(
-        "the agent of {node} is not ready: {why}; it last said:\n{}",
-        log_tail(&log, 6)
-    ))
-    .hint(format!("its whole log is {}", log.display())))
+    Err(LabError::new(format!("the agent of {node} is not ready: {why}; {}", last_words(&log, 6)))
+        .hint(format!("its whole log is {}", log.display())))
 }
 
 /// Whether the agent serves Pods: it says so itself when it is asked by CNI STATUS.

@@ -28,7 +28,7 @@ pub enum Command {
     /// Start a lab and wait until every node is ready.
     Up(UpArgs),
     /// End the lab; also after a crash, or an `up` that did not finish.
-    Down,
+    Down(JsonArgs),
     /// Show what runs and what does not.
     Status(JsonArgs),
     /// Let everyone reach everyone, and show whose address the far side saw.

@@ -18,7 +18,7 @@ use crate::addressing;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::pods;
-use crate::process::{Start, log_tail};
+use crate::process::{Start, last_words};
 use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::Progress;
 use crate::up::POD_PATIENCE;
@@ -64,13 +64,17 @@ pub fn start_api(store: &Store) -> Result<()> {
     let _ = fs::remove_file(&ready);
     let id = own_program(store, &log)?.arg("apiserver").spawn()?;
     store.record_process(ROLE_API, None, id)?;
-    let up = wait_for(START_DEADLINE, "the API server is ready", || {
+    let what = match store.get().kubeconfig {
+        Some(file) => format!("the way to the API server of {}", file.display()),
+        None => "the API server".into(),
+    };
+    let up = wait_for(START_DEADLINE, &format!("{what} is ready"), || {
         if let Ok(text) = fs::read(&ready) {
             return serde_json::from_slice::<api::Ready>(&text).ok().map(Some);
         }
         (!id.is_alive()).then_some(None)
     })?;
-    let up = up.ok_or_else(|| ended("the API server", &log))?;
+    let up = up.ok_or_else(|| ended(&what, &log))?;
     store.update(|state| state.api_port = up.port)
 }
 
@@ -174,8 +178,7 @@ pub fn await_nodes(store: &Store, progress: &Progress) -> Result<()> {
             }
             crate::interrupt::check()?;
             if tokio::time::Instant::now() > deadline {
-                return Err(LabError::new(format!("not ready: {}", missing.join(", ")))
-                    .hint("antrea-lab up --leave keeps the logs under DIR/nodes/NODE/log"));
+                return Err(LabError::new(format!("not ready: {}", missing.join(", "))));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -407,7 +410,7 @@ fn own_program(store: &Store, log: &std::path::Path) -> Result<Start> {
 }
 
 fn ended(what: &str, log: &std::path::Path) -> LabError {
-    LabError::new(format!("{what} ended; it last said:\n{}", log_tail(log, 6)))
+    LabError::new(format!("{what} ended; {}", last_words(log, 6)))
         .hint(format!("its whole log is {}", log.display()))
 }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
 use crate::cli::{ClusterComponent, NodeComponent};
@@ -190,6 +191,12 @@ fn role(component: NodeComponent) -> &'static str {
         NodeComponent::Ovsdb => ovs::ROLE_OVSDB,
         NodeComponent::Kubelet => cluster::ROLE_KUBELET,
     }
+}
+
+/// The component of a node that has this role in the state file.
+#[must_use]
+pub fn of_role(role_name: &str) -> Option<NodeComponent> {
+    NodeComponent::value_variants().iter().copied().find(|c| role(*c) == role_name)
 }
 
 fn cluster_role(component: ClusterComponent) -> &'static str {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sha1::{Digest, Sha1};
 
 use crate::error::{LabError, Result};
+use crate::quote;
 
 /// The directory of a lab when the user names none.
 pub const DEFAULT_DIR: &str = "/run/antrea-lab";
@@ -36,7 +37,13 @@ impl Layout {
     /// When the path is relative, or too long for the unix sockets below it.
     pub fn new(dir: &Path) -> Result<Self> {
         if !dir.is_absolute() {
-            return Err(LabError::new(format!("--dir {}: not an absolute path", dir.display())));
+            let whole = std::path::absolute(dir).unwrap_or_else(|_| DEFAULT_DIR.into());
+            return Err(LabError::new(format!("--dir {}: not an absolute path", dir.display()))
+                .hint(format!("name all of it: --dir {}", quote::path(&whole))));
+        }
+        if dir.file_name().is_none() {
+            return Err(LabError::new(format!("--dir {}: not a lab's own", dir.display()))
+                .hint("name a directory that is made for the lab, such as /run/antrea-lab-2"));
         }
         // The longest socket below is nodes/node-NN/ovs/ovsdb-server.NNNNNNN.ctl; the kernel
         // takes 107 bytes.
@@ -78,7 +85,7 @@ impl Layout {
         if self.dir == Path::new(DEFAULT_DIR) {
             format!("antrea-lab {command}")
         } else {
-            format!("antrea-lab --dir {} {command}", self.dir.display())
+            format!("antrea-lab --dir {} {command}", quote::path(&self.dir))
         }
     }
 
@@ -91,6 +98,24 @@ impl Layout {
         name.push("-");
         name.push(suffix);
         Self::new(&dir.with_file_name(name))
+    }
+
+    /// The file whose lock keeps commands apart, beside the directory.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.beside_dir(".lock")
+    }
+
+    /// Where the logs of a lab are that did not come up.
+    #[must_use]
+    pub fn kept_logs(&self) -> PathBuf {
+        self.beside_dir(".logs")
+    }
+
+    fn beside_dir(&self, ending: &str) -> PathBuf {
+        let mut name = self.dir.file_name().unwrap_or_default().to_owned();
+        name.push(ending);
+        self.dir.with_file_name(name)
     }
 
     /// The state file.
@@ -295,6 +320,7 @@ mod tests {
         let command = |dir: &str| Layout::new(Path::new(dir)).unwrap().command("down");
         assert_eq!(command(DEFAULT_DIR), "antrea-lab down");
         assert_eq!(command("/run/a"), "antrea-lab --dir /run/a down");
+        assert_eq!(command("/run/my lab"), "antrea-lab --dir '/run/my lab' down");
         let beside = Layout::beside(Path::new("/run/a"), "check").unwrap();
         assert_eq!(beside.dir(), Path::new("/run/a-check"));
     }
@@ -312,11 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_breaks_sockets_is_refused() {
-        for dir in
-            ["relative", "/a/very/long/path/that/goes/on/and/on/until/no/socket/fits/below/it"]
-        {
-            assert!(Layout::new(Path::new(dir)).is_err(), "{dir}");
+    fn a_directory_that_cannot_be_a_labs_is_refused_with_a_next_step() {
+        let long = "/a/very/long/path/that/goes/on/and/on/until/no/socket/fits/below/it";
+        for dir in ["relative", "/", "/run/..", long] {
+            let error = Layout::new(Path::new(dir)).unwrap_err();
+            assert!(error.next_step().is_some(), "{dir}");
         }
     }
 }

@@ -80,6 +80,26 @@ pub fn enter<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
+/// As [`enter`], for a program that a user asked for: its `/sys` shows the namespace's links, as
+/// `ip netns exec` has it. Mounts are the program's alone and end with it.
+///
+/// # Errors
+/// When the namespace cannot be entered, or `/sys` not be mounted.
+pub fn enter_with_sys<T: Send>(path: &Path, f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    enter(path, || {
+        let nothing = None::<&str>;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        // The thread is in a mount namespace of its own from here on, and so is its child.
+        unshare(CloneFlags::CLONE_NEWNS)
+            .and_then(|()| {
+                mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)
+            })
+            .and_then(|()| mount(Some("sysfs"), "/sys", Some("sysfs"), flags, nothing))
+            .doing(|| "give the command a /sys of its namespace".into())?;
+        f()
+    })?
+}
+
 /// Moves the calling thread into the namespace for good: only for a thread that was made for it.
 ///
 /// # Errors
@@ -135,6 +155,12 @@ mod tests {
         assert_eq!(inside, identity(&path));
         assert_ne!(inside, here);
         assert_eq!(identity(Path::new("/proc/thread-self/ns/net")), here);
+        let links = |dir: &str| fs::read_dir(dir).unwrap().flatten().count();
+        let own = enter_with_sys(&path, || Ok(links("/sys/class/net"))).unwrap();
+        assert_eq!(own, 1, "loopback alone");
+        assert_eq!(links("/sys/class/net"), links("/proc/self/root/sys/class/net"));
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert_eq!(mounts.lines().filter(|l| l.contains(" /sys sysfs")).count(), 1, "{mounts}");
         assert!(create(&path).is_err(), "the name is taken");
         remove(&path).unwrap();
         remove(&path).unwrap();

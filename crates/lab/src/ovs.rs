@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
-use crate::process::{ProcessId, Start, log_tail};
+use crate::process::{ProcessId, Start, last_words};
 use crate::state::Store;
 use crate::variant::Datapath;
 
@@ -202,8 +202,7 @@ fn await_start(
     if came_up {
         return Ok(());
     }
-    let tail = log_tail(log, 5);
-    Err(LabError::new(format!("{what} on {node} ended at start: {tail}"))
+    Err(LabError::new(format!("{what} on {node} ended at start; {}", last_words(log, 5)))
         .hint(format!("its whole log is {}", log.display())))
 }
 

@@ -1,5 +1,6 @@
 //! Looks at the machine before anything is made, and names all that is missing at once.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
@@ -86,7 +87,10 @@ pub fn machine(layout: &Layout, n_nodes: u8, bin_dir: &Path, ours: &[&str]) -> R
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = search_path();
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
+    let runs = |file: &std::fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|p| p.metadata().is_ok_and(|file| runs(&file)))
 }
 
 /// A program of the machine, found also where root's search path lacks the system directories.

@@ -266,7 +266,22 @@ pub fn marked(lab: &Path) -> Vec<ProcessId> {
         .collect()
 }
 
-/// The last lines of a log, for an error message.
+/// What a process said last, for an error message; why there is nothing where it can be told.
+#[must_use]
+pub fn last_words(log: &Path, n_lines: usize) -> String {
+    let tail = log_tail(log, n_lines);
+    if !tail.trim().is_empty() {
+        return format!("it last said:\n{tail}");
+    }
+    let dir = log.parent().unwrap_or(log);
+    let left = nix::sys::statvfs::statvfs(dir).map(|seen| seen.blocks_available());
+    match left {
+        Ok(0) => format!("its log is empty: the file system of {} is full", dir.display()),
+        _ => "its log is empty".into(),
+    }
+}
+
+/// The last lines of a log.
 #[must_use]
 pub fn log_tail(path: &Path, n_lines: usize) -> String {
     let text = fs::read(path).unwrap_or_default();
@@ -284,6 +299,15 @@ mod tests {
         let me = ProcessId::me().unwrap();
         assert!(me.is_alive());
         assert!(!ProcessId { start: me.start + 1, ..me }.is_alive());
+    }
+
+    #[test]
+    fn last_words_say_when_there_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(last_words(&log, 2), "its log is empty");
+        fs::write(&log, "a\nb\nc\n").unwrap();
+        assert_eq!(last_words(&log, 2), "it last said:\nb\nc");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! From a parsed command line to its effect and the process' exit code.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command as Program, ExitCode};
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{
-    CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden, NodeCommand,
-    PodCommand, UpArgs,
+    CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden, JsonArgs,
+    NodeCommand, PodCommand, UpArgs,
 };
 use crate::cluster;
 use crate::container;
@@ -19,10 +20,10 @@ use crate::sandbox::PodIdentity;
 use crate::state::{self, Mode, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
-use crate::variant::{Datapath, IpFamily, Tunnel, Variant};
+use crate::variant::{Datapath, IPV6_MTU, IpFamily, Tunnel, Variant};
 use crate::{
     bench, check, component, demo, down, interrupt, matrix, netns, ovs, pod_server, pods,
-    preflight, status, trace, up,
+    preflight, quote, status, trace, up,
 };
 
 /// Runs a command; failures are shown with what to do next.
@@ -49,7 +50,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
     let layout = Layout::new(&cli.dir)?;
     match command {
         Command::Up(args) => run_up(&layout, &args)?,
-        Command::Down => run_down(&layout)?,
+        Command::Down(args) => run_down(&layout, &args)?,
         Command::Status(args) => {
             let seen = status::look(&Store::open(&layout)?);
             if args.json {
@@ -133,7 +134,7 @@ fn run_up(layout: &Layout, args: &UpArgs) -> Result<()> {
         return ui::json(&report);
     }
     match &report.kubeconfig {
-        Some(path) => ui::line(format!("export KUBECONFIG={path}")),
+        Some(path) => ui::line(format!("export KUBECONFIG={}", quote::word(path))),
         None => ui::line(format!(
             "no API server: make Pods with {}",
             layout.command("pod add NODE NAME")
@@ -156,10 +157,28 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
             .hint("--datapath auto takes what a lab can have here"));
     }
     let variant = Variant { family: args.ip_family, tunnel: args.tunnel, datapath };
+    if let Some(least) = variant.least_mtu().filter(|least| args.underlay_mtu < *least) {
+        return Err(LabError::new(format!(
+            "--underlay-mtu {}: {} bytes are left for Pods, and IPv6 needs {IPV6_MTU}",
+            args.underlay_mtu,
+            args.underlay_mtu - (least - IPV6_MTU)
+        ))
+        .hint(format!(
+            "with --ip-family {} and --tunnel {} the least that works is --underlay-mtu {least}",
+            variant.family.name(),
+            variant.tunnel.name()
+        )));
+    }
     let bin_dir = bin_dir(args.bin_dir.as_deref())?;
     let kubeconfig = match &args.kubeconfig {
         Some(file) => {
-            Some(file.canonicalize().doing(|| format!("--kubeconfig {}", file.display()))?)
+            let usable = file.canonicalize().doing(|| "find it".into()).and_then(|whole| {
+                cluster::api::current_cluster(&whole)?;
+                Ok(whole)
+            });
+            let named = || format!("--kubeconfig {}", file.display());
+            let advice = "name a kubeconfig with which kubectl reaches the cluster";
+            Some(usable.doing(named).map_err(|e| e.hint(advice))?)
         }
         None => None,
     };
@@ -180,7 +199,10 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
 
 fn bin_dir(named: Option<&std::path::Path>) -> Result<std::path::PathBuf> {
     match named {
-        Some(dir) => dir.canonicalize().doing(|| format!("--bin-dir {}", dir.display())),
+        Some(dir) => dir
+            .canonicalize()
+            .doing(|| format!("--bin-dir {}", dir.display()))
+            .map_err(|e| e.hint("make build puts all programs into target/release")),
         None => up::default_bin_dir(),
     }
 }
@@ -249,16 +271,22 @@ fn run_demo(layout: &Layout, args: &DemoArgs) -> Result<ExitCode> {
         demo::print(&report)
     }
     if args.keep {
-        ui::line("");
-        ui::line(format!("the lab goes on; {} ends it", layout.command("down")));
-        if let Some(path) = status::kubeconfig(&Store::open(layout)?) {
-            ui::line(format!("export KUBECONFIG={path}"));
+        let goes_on = format!("the lab goes on; {} ends it", layout.command("down"));
+        let export = status::kubeconfig(&Store::open(layout)?)
+            .map(|path| format!("export KUBECONFIG={}", quote::word(&path)));
+        if args.up.json {
+            // Standard output is the report and nothing else.
+            progress.step(&goes_on);
+            export.iter().for_each(|line| progress.step(line));
+        } else {
+            ui::line(format!("\n{goes_on}"));
+            export.iter().for_each(ui::line);
         }
     }
     Ok(code(report.matrix.n_failed == 0))
 }
 
-fn run_down(layout: &Layout) -> Result<()> {
+fn run_down(layout: &Layout, args: &JsonArgs) -> Result<()> {
     preflight::root()?;
     let progress = Progress::start();
     let opened = Store::open(layout);
@@ -275,6 +303,10 @@ fn run_down(layout: &Layout) -> Result<()> {
     let _lock = state::lock(layout)?;
     down::run(&store, &progress)?;
     progress.step("nothing is left");
+    if args.json {
+        let dir = layout.dir().display().to_string();
+        ui::json(&json!({ "dir": dir, "ended": true, "seconds": progress.seconds() }))?;
+    }
     Ok(())
 }
 
@@ -396,8 +428,8 @@ fn exec_in(netns: &std::path::Path, command: &[String]) -> Result<ExitCode> {
     let [program, args @ ..] = command else { return Err(LabError::new("no command")) };
     let mut program = Program::new(program);
     program.args(args);
-    let mut child =
-        netns::enter(netns, || program.spawn())?.doing(|| format!("run {}", command[0]))?;
+    let run = || program.spawn().doing(|| format!("run {}", command[0]));
+    let mut child = netns::enter_with_sys(netns, run)?;
     let status = child.wait().doing(|| format!("wait for {}", command[0]))?;
     Ok(exit_code(status))
 }
@@ -409,7 +441,9 @@ fn wait(program: &mut Program) -> Result<ExitCode> {
 }
 
 fn exit_code(status: std::process::ExitStatus) -> ExitCode {
-    status.code().and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    // As shells have it: 128 and the signal that ended it.
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 fn code(good: bool) -> ExitCode {
@@ -434,5 +468,52 @@ mod tests {
         };
         assert!(error.to_string().contains("--datapath system"), "{error}");
         assert!(error.next_step().is_some());
+    }
+
+    #[test]
+    fn a_command_ended_by_a_signal_has_the_status_that_shells_give_it() {
+        for (script, want) in [("kill -9 $$", 137), ("exit 3", 3), ("true", 0)] {
+            let status = wait(Program::new("/bin/sh").args(["-c", script])).unwrap();
+            assert_eq!(status, ExitCode::from(want), "{script}");
+        }
+    }
+
+    #[track_caller]
+    fn refused(options: &[&str]) -> (String, String) {
+        let line = ["antrea-lab", "up"].iter().chain(options);
+        let Command::Up(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not up")
+        };
+        let error = up_options(&args).unwrap_err();
+        (error.chain(), error.next_step().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn too_small_links_for_ipv6_are_refused_with_the_least_that_works() {
+        for (family, tunnel, mtu, least) in
+            [("dual", "geneve", "1280", "1330"), ("ipv6", "gre", "1341", "1342")]
+        {
+            let options = ["--ip-family", family, "--tunnel", tunnel, "--underlay-mtu", mtu];
+            let (error, hint) = refused(&options);
+            assert!(error.contains(&format!("--underlay-mtu {mtu}")), "{error}");
+            assert!(hint.ends_with(&format!("--underlay-mtu {least}")), "{hint}");
+        }
+        let line = ["antrea-lab", "up", "--ip-family", "dual", "--underlay-mtu", "1330"];
+        let Command::Up(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not up")
+        };
+        assert!(up_options(&args).is_ok());
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_used_is_named_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let broken = dir.path().join("config");
+        std::fs::write(&broken, "clusters: [").unwrap();
+        for file in [broken.display().to_string(), "/nonexist".into()] {
+            let (error, hint) = refused(&["--kubeconfig", &file]);
+            assert!(error.contains(&format!("--kubeconfig {file}")), "{error}");
+            assert!(hint.contains("kubectl"), "{hint}");
+        }
     }
 }

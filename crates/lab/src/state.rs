@@ -183,8 +183,11 @@ impl Store {
         if layout.state_file().exists() {
             return Err(exists(layout));
         }
-        fs::create_dir_all(layout.dir()).doing(|| format!("create {}", layout.dir().display()))?;
-        write(&layout.state_file(), &state)?;
+        fs::create_dir_all(layout.dir())
+            .doing(|| format!("create {}", layout.dir().display()))
+            .map_err(|e| e.hint("--dir names another place for the lab"))?;
+        write(&layout.state_file(), &state)
+            .map_err(|e| e.hint("--dir names another place for the lab"))?;
         Ok(Self { layout: layout.clone(), state: Mutex::new(state) })
     }
 
@@ -202,7 +205,10 @@ impl Store {
             }
             Err(error) => return Err(error).doing(|| format!("read {}", path.display())),
         };
-        let state = serde_json::from_str(&text).doing(|| format!("decode {}", path.display()))?;
+        let state =
+            serde_json::from_str(&text).doing(|| format!("decode {}", path.display())).map_err(
+                |e| e.hint(format!("{} ends what is left of the lab", layout.command("down"))),
+            )?;
         Ok(Self { layout: layout.clone(), state: Mutex::new(state) })
     }
 
@@ -306,8 +312,11 @@ pub struct LabLock {
 /// # Errors
 /// When another command holds the lock.
 pub fn lock(layout: &Layout) -> Result<LabLock> {
-    let path = layout.dir().with_extension("lock");
-    let file = File::create(&path).doing(|| format!("open {}", path.display()))?;
+    let path = layout.lock_file();
+    let file = File::create(&path).doing(|| format!("open {}", path.display())).map_err(|e| {
+        let above = layout.dir().parent().unwrap_or(Path::new("/")).display().to_string();
+        e.hint(format!("{above} must be there and writable; --dir names another place"))
+    })?;
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
         LabError::new("another antrea-lab command is changing this lab")
             .hint(format!("wait for it to end; {} shows the lab", layout.command("status")))
@@ -372,5 +381,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(&dir.path().join("lab")).unwrap();
         assert!(Store::open(&layout).unwrap_err().next_step().unwrap().contains("up"));
+        fs::create_dir(layout.dir()).unwrap();
+        fs::write(layout.state_file(), "{").unwrap();
+        let broken = Store::open(&layout).unwrap_err();
+        assert!(broken.next_step().unwrap().contains("down"), "{broken:?}");
+        let nowhere = Layout::new(&dir.path().join("a/b")).unwrap();
+        assert!(lock(&nowhere).unwrap_err().next_step().unwrap().contains("--dir"));
     }
 }

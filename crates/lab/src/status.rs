@@ -4,10 +4,13 @@ use serde::Serialize;
 
 use crate::addressing;
 use crate::agent;
+use crate::cli::NodeComponent;
+use crate::component;
 use crate::error::Result;
 use crate::health;
 use crate::layout::NodeLayout;
 use crate::netns;
+use crate::quote;
 use crate::sandbox::Runtime;
 use crate::state::{Mode, Phase, Store};
 use crate::ui;
@@ -30,7 +33,7 @@ pub struct Status {
     /// Why it is not healthy.
     pub problems: Vec<String>,
     /// Seconds that `up` took.
-    pub up_seconds: Option<f64>,
+    pub up_took_seconds: Option<f64>,
     /// Kubeconfig to use it with.
     pub kubeconfig: Option<String>,
     /// Everything that runs outside of nodes.
@@ -101,7 +104,10 @@ pub fn look(store: &Store) -> Status {
             let runtime = Runtime::new(layout, &node.name);
             let pods = runtime.list();
             let components = components(Some(&node.name));
-            let problems = node_problems(&paths, &components);
+            let start = |component: NodeComponent| {
+                layout.command(&format!("node start {} {}", node.name, component.name()))
+            };
+            let problems = node_problems(&paths, &components, start);
             NodeStatus {
                 name: node.name.clone(),
                 addresses: addressing::node(state.variant.family, node.n),
@@ -133,7 +139,7 @@ pub fn look(store: &Store) -> Status {
         phase: state.phase,
         healthy: problems.is_empty(),
         problems,
-        up_seconds: state.up_seconds,
+        up_took_seconds: state.up_seconds,
         kubeconfig: kubeconfig(store),
         components: own,
         nodes,
@@ -141,12 +147,16 @@ pub fn look(store: &Store) -> Status {
 }
 
 /// Why a node is not ready: what does not run, and what its agent says that it lacks.
-fn node_problems(node: &NodeLayout, components: &[Component]) -> Vec<String> {
+fn node_problems(
+    node: &NodeLayout,
+    components: &[Component],
+    start: impl Fn(NodeComponent) -> String,
+) -> Vec<String> {
     if !netns::exists(node.netns()) {
         return vec!["its network namespace is gone".into()];
     }
     let ended = components.iter().filter(|c| !c.running);
-    let mut problems: Vec<_> = ended.map(|c| format!("{} does not run", c.role)).collect();
+    let mut problems: Vec<_> = ended.map(|c| does_not_run(&c.role, &start)).collect();
     if components.iter().any(|c| c.role == agent::ROLE && c.running) {
         match health::lacks(node.netns(), health::AGENT_PORT) {
             Ok(lacks) => problems.extend(lacks.into_iter().map(|l| format!("the agent lacks {l}"))),
@@ -157,6 +167,13 @@ fn node_problems(node: &NodeLayout, components: &[Component]) -> Vec<String> {
         }
     }
     problems
+}
+
+fn does_not_run(role: &str, start: impl Fn(NodeComponent) -> String) -> String {
+    match component::of_role(role) {
+        Some(component) => format!("{role} does not run; {} starts it", start(component)),
+        None => format!("{role} does not run"),
+    }
 }
 
 /// The kubeconfig to use a lab with, if it has an API server.
@@ -182,7 +199,7 @@ pub fn print(status: &Status) -> Result<()> {
         ui::line(format!("  {problem}"));
     }
     if let Some(path) = &status.kubeconfig {
-        ui::line(format!("export KUBECONFIG={path}"));
+        ui::line(format!("export KUBECONFIG={}", quote::word(path)));
     }
     let mut rows = vec![header(&["WHERE", "WHAT", "PID", "STATE", "MEMORY"])];
     rows.extend(status.components.iter().map(|c| component_row("-", c)));
@@ -219,4 +236,25 @@ fn header(names: &[&str]) -> Vec<String> {
 #[allow(clippy::cast_precision_loss)] // Memory in kilobytes stays far below 2^52.
 fn kb_to_mb(kb: u64) -> f64 {
     kb as f64 / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dead_on_a_node_is_named_with_the_command_that_starts_it() {
+        let start = |component: NodeComponent| format!("node start node-1 {}", component.name());
+        for (role, command) in [
+            (crate::ovs::ROLE_VSWITCHD, "node start node-1 vswitchd"),
+            (crate::ovs::ROLE_OVSDB, "node start node-1 ovsdb"),
+            (agent::ROLE, "node start node-1 agent"),
+            (crate::cluster::ROLE_KUBELET, "node start node-1 kubelet"),
+        ] {
+            assert_eq!(
+                does_not_run(role, start),
+                format!("{role} does not run; {command} starts it")
+            );
+        }
+    }
 }

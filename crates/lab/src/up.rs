@@ -9,7 +9,7 @@ use crate::state::{LabState, Mode, NodeState, Phase, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
 use crate::variant::{Datapath, Variant};
-use crate::{agent, down, interrupt, ovs, preflight, topology};
+use crate::{agent, down, interrupt, kept, ovs, preflight, topology};
 
 /// What a lab shall be.
 #[derive(Clone, Debug)]
@@ -90,7 +90,9 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     state.node_grace = options.node_grace;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
+    let names: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
     let store = Store::create(layout, state)?;
+    kept::forget(layout);
     match start(&store, progress) {
         Ok(()) => Ok(store),
         Err(error) if options.on_failure == OnFailure::Leave => {
@@ -101,6 +103,8 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
         Err(error) => {
             let word = if interrupt::requested() { "interrupted" } else { "failed" };
             progress.step(&format!("{word}; undoing"));
+            let kept = if interrupt::requested() { Vec::new() } else { kept::keep(layout, &names) };
+            let error = kept::renamed(error, &kept);
             match down::run(&store, progress) {
                 Ok(()) => Err(error),
                 Err(second) => Err(error.hint(format!(

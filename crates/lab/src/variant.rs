@@ -20,6 +20,26 @@ pub struct Variant {
     pub datapath: Datapath,
 }
 
+/// The least MTU that IPv6 runs on (RFC 8200, section 5).
+pub const IPV6_MTU: u16 = 1280;
+
+impl Variant {
+    /// The least MTU of links between nodes on which Pods have IPv6; none where they have it not.
+    #[must_use]
+    pub fn least_mtu(self) -> Option<u16> {
+        let tunnel = match self.tunnel {
+            Tunnel::Geneve | Tunnel::Vxlan => 50,
+            Tunnel::Gre => 42,
+        };
+        match self.family {
+            IpFamily::Ipv4 => None,
+            // Between nodes of both families IPv4 carries the tunnel.
+            IpFamily::Dual => Some(IPV6_MTU + tunnel),
+            IpFamily::Ipv6 => Some(IPV6_MTU + tunnel + 20),
+        }
+    }
+}
+
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.family.name(), self.tunnel.name(), self.datapath.name())

@@ -138,7 +138,7 @@ fn snapshot(layout: &Layout) -> Result<Snapshot> {
     collect_sysctls(Path::new("/proc/sys/net"), &mut sysctls);
     sysctls.sort();
     seen.insert("sysctls".into(), sysctls.join("\n"));
-    let files = [layout.dir().to_owned(), layout.dir().with_extension("lock")];
+    let files = [layout.dir().to_owned(), layout.lock_file()];
     let left: Vec<_> =
         files.iter().filter(|f| f.exists()).map(|f| f.display().to_string()).collect();
     seen.insert("files".into(), left.join("\n"));

@@ -154,7 +154,7 @@ fn listen_on_underlay(layout: &Layout, family: IpFamily) -> Result<Vec<TcpListen
 }
 
 /// The cluster of a kubeconfig's current context, with its authority in the file itself.
-pub(super) fn current_cluster(path: &Path) -> Result<Value> {
+pub(crate) fn current_cluster(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).doing(|| format!("read {}", path.display()))?;
     let config: Value =
         serde_saphyr::from_str(&text).doing(|| format!("decode {}", path.display()))?;

@@ -258,11 +258,10 @@ fn spawn(mut command: Command, sandbox: &Sandbox, spec: &ContainerSpec) -> Resul
         command.current_dir(cwd);
     }
     let runtime = tokio::runtime::Handle::current();
-    netns::enter(&sandbox.netns, || {
+    netns::enter_with_sys(&sandbox.netns, || {
         let _guard = runtime.enter();
-        command.spawn()
-    })?
-    .doing(|| "start it".into())
+        command.spawn().doing(|| "start it".into())
+    })
 }
 
 fn on_channel(channel: u8, bytes: &[u8]) -> Message {
