@@ -147,7 +147,7 @@ fn roles() -> Vec<Value> {
     let known = "system:authenticated";
     let scheduler = json!([
         { "verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["nodes", "pods"] },
-        create("", &["bindings", "pods/binding"]),
+        create("", &["bindings", "pods/binding", "events"]),
         { "verbs": ["patch", "update"], "apiGroups": [""], "resources": ["pods/status"] },
     ]);
     let mut schedules = binding("system:kube-scheduler", &[]);

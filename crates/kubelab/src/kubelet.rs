@@ -61,6 +61,8 @@ struct Target {
     node: String,
     container: String,
     advice: String,
+    /// Why the container does not run yet, as its kubelet reported it.
+    waits: Option<String>,
 }
 
 impl Target {
@@ -98,7 +100,18 @@ impl Target {
             return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
         }
         let advice = advice.replace("NODE", node);
-        Ok(Self { node: node.to_owned(), container: container.to_owned(), advice })
+        let (node, container) = (node.to_owned(), container.to_owned());
+        let waits = waits(pod.value(), &container);
+        Ok(Self { node, container, advice, waits })
+    }
+
+    /// A kubelet's refusal as ours, with the cause where the Pod tells one.
+    async fn refused(&self, answer: hyper::Response<hyper::body::Incoming>) -> ApiError {
+        let (code, reason, mut said) = refusal(answer).await;
+        if let Some(waits) = &self.waits {
+            said = format!("{said}; container {} waits: {waits}", self.container);
+        }
+        ApiError::new(code, reason, said)
     }
 
     fn socket(&self, dir: &Path) -> Result<PathBuf, ApiError> {
@@ -112,6 +125,21 @@ impl Target {
         let parts = [&call.path.namespace, &call.path.name, &self.container];
         let parts: Vec<String> = parts.iter().map(|part| percent_encode(part)).collect();
         format!("/{verb}/{}", parts.join("/"))
+    }
+}
+
+/// Reason and message of a container that waits.
+fn waits(pod: &Value, container: &str) -> Option<String> {
+    let status = &pod["status"];
+    let mut all = ["containerStatuses", "initContainerStatuses"]
+        .iter()
+        .filter_map(|list| status[*list].as_array())
+        .flatten();
+    let waiting = &all.find(|own| own["name"] == container)?["state"]["waiting"];
+    let reason = waiting["reason"].as_str()?;
+    match waiting["message"].as_str().unwrap_or("") {
+        "" => Some(reason.to_owned()),
+        message => Some(format!("{reason}: {message}")),
     }
 }
 
@@ -179,15 +207,15 @@ async fn logs(call: &Call, target: &Target, socket: &Path) -> Result<Response, A
     let answer = send(&mut sender, request).await?;
     let code = answer.status().as_u16();
     if code != 200 {
-        return Err(refused(answer).await);
+        return Err(target.refused(answer).await);
     }
     let chunks = answer.into_body().map_err(|error| Box::new(error) as body::BodyError);
     let headers = [("content-type", "text/plain; charset=utf-8")];
     Ok(body::build(200, &headers, chunks.boxed_unsync()))
 }
 
-/// A kubelet's refusal as ours.
-async fn refused(answer: hyper::Response<hyper::body::Incoming>) -> ApiError {
+/// Code, reason and text of a kubelet's refusal.
+async fn refusal(answer: hyper::Response<hyper::body::Incoming>) -> (u16, &'static str, String) {
     let code = answer.status().as_u16();
     let limited = http_body_util::Limited::new(answer.into_body(), 64 * 1024).collect().await;
     let bytes = limited.map(|whole| whole.to_bytes()).unwrap_or_default();
@@ -202,7 +230,7 @@ async fn refused(answer: hyper::Response<hyper::body::Incoming>) -> ApiError {
         404 => (404, "NotFound"),
         _ => (500, "InternalError"),
     };
-    ApiError::new(code, reason, text)
+    (code, reason, text)
 }
 
 fn stream_query(query: &Query) -> Result<Vec<(&str, &str)>, ApiError> {
@@ -237,6 +265,13 @@ async fn stream(
     // Clients fall back to another protocol after any failure: the first cause is what they show.
     let mut sender = connect(target, socket).await?;
     if !websocket {
+        // What such a client would show then is not why nothing runs.
+        if let Some(waits) = &target.waits {
+            return Err(ApiError::bad_request(format!(
+                "container {} of pod {} waits: {waits}",
+                target.container, call.path.name
+            )));
+        }
         return Err(ApiError::bad_request(
             "unable to upgrade: only WebSocket streams (v4 or v5.channel.k8s.io) are served",
         ));
@@ -254,7 +289,7 @@ async fn stream(
     let forwarded = forwarded.body(Empty::new()).map_err(ApiError::internal)?;
     let mut answer = send(&mut sender, forwarded).await?;
     if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(answer).await);
+        return Err(target.refused(answer).await);
     }
     let mut response = body::build(101, &[], body::empty());
     for (name, value) in answer.headers() {

@@ -1,4 +1,5 @@
-//! The control loops inside of the server: namespaces, owned objects, the life of nodes.
+//! The control loops inside of the server: namespaces, owned objects, the life of nodes,
+//! Pods of Nodes that do not exist.
 //!
 //! Each is level-triggered: it looks at everything whenever something changed, and does what is
 //! missing. Changes that come close together are looked at once. Nodes are also looked at when
@@ -8,6 +9,7 @@ mod garbage;
 mod heartbeats;
 mod namespaces;
 mod nodes;
+mod orphans;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +24,11 @@ pub(crate) fn start(api: &Arc<Api>, ca_pem: &str, node_grace: Duration) {
     let ca_pem = ca_pem.to_owned();
     run(api, Duration::MAX, move |api| namespaces::step(api, &ca_pem));
     run(api, Duration::MAX, garbage::step);
+    let patience = (node_grace / 8).min(Duration::from_secs(5));
     let mut nodes = nodes::Nodes::new(api, node_grace);
-    run(api, (node_grace / 8).min(Duration::from_secs(5)), move |api| nodes.step(api));
+    run(api, patience, move |api| nodes.step(api));
+    let mut orphans = orphans::Orphans::new(node_grace);
+    run(api, patience, move |api| orphans.step(api));
 }
 
 /// Runs a loop's step at each change, and after `patience` without one.

@@ -187,7 +187,33 @@ async fn tell(client: &Client, pod: &Value, why: &str) -> Result<(), ClientError
     let media_type = "application/strategic-merge-patch+json";
     let path = pod_path(pod, "status");
     match client.json(Method::PATCH, &path, media_type, Some(&body)).await {
-        Ok(_) | Err(ClientError::Refused { code: 404 | 409, .. }) => Ok(()),
+        Ok(_) => post_event(client, pod, why).await,
+        Err(ClientError::Refused { code: 404 | 409, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells by an Event why a Pod is not scheduled: what `kubectl describe` shows.
+async fn post_event(client: &Client, pod: &Value, why: &str) -> Result<(), ClientError> {
+    let (namespace, name, now) = (meta::namespace(pod), meta::name(pod), meta::now());
+    let body = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {
+            "namespace": namespace,
+            "name": format!("{name}.{}", uuid::Uuid::new_v4().simple()),
+        },
+        "involvedObject": {
+            "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
+            "uid": meta::uid(pod),
+        },
+        "type": "Warning", "reason": "FailedScheduling", "message": why,
+        "source": { "component": NAME }, "reportingComponent": NAME, "action": "Scheduling",
+        "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+    });
+    let path = format!("/api/v1/namespaces/{}/events", percent_encode(namespace));
+    match client.json(Method::POST, &path, "application/json", Some(&body)).await {
+        // An Event is a help for people: without the right to post it Pods are placed all the same.
+        Ok(_) | Err(ClientError::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -32,6 +32,9 @@ pub(super) fn choose(
     if let Some((_, name)) = best {
         return Ok(name.to_owned());
     }
+    if nodes.is_empty() {
+        return Err("no nodes available to schedule pods".into());
+    }
     let reasons: Vec<String> =
         reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     Err(format!("0/{} nodes are available: {}.", nodes.len(), reasons.join(", ")))

@@ -91,6 +91,21 @@ async fn streams_and_logs_go_through_to_the_kubelet() {
         assert_eq!(answer.code, code, "{path}: {}", answer.json());
     }
 
+    let path = format!("{pods}/p/status");
+    let body = serde_json::json!({ "status": { "containerStatuses": [{
+        "name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "waiting": { "reason": "ContainerCreating", "message": "no address is left" } },
+    }] } });
+    let sent = client
+        .json(Method::PATCH, &path, "application/strategic-merge-patch+json", Some(&body))
+        .await;
+    sent.unwrap();
+    for path in ["p/exec?command=ls", "p/log?tailLines=404"] {
+        let answer = send(&client, Method::GET, &format!("{pods}/{path}"), &Value::Null).await;
+        let said = answer.json()["message"].to_string();
+        assert!(said.contains("ContainerCreating: no address is left"), "{path}: {said}");
+    }
+
     let headers = [
         ("connection", "Upgrade"),
         ("upgrade", "websocket"),

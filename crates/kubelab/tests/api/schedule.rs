@@ -27,6 +27,16 @@ async fn pods_are_spread_over_ready_nodes() {
         (pod["status"]["conditions"][0]["reason"] == "Unschedulable").then_some(())
     })
     .await;
+    eventually("an Event says why p0 is pending", || async {
+        let list = get(&client, "/api/v1/namespaces/default/events").await?;
+        let told = |event: &serde_json::Value| {
+            event["reason"] == "FailedScheduling"
+                && event["involvedObject"]["name"] == "p0"
+                && event["message"] == "no nodes available to schedule pods"
+        };
+        list["items"].as_array()?.iter().any(told).then_some(())
+    })
+    .await;
     create_node(&client, "node-1").await;
     create_node(&client, "node-2").await;
     create(&client, "/api/v1/nodes", json!({ "metadata": { "name": "node-3" } })).await;
@@ -45,6 +55,43 @@ async fn pods_are_spread_over_ready_nodes() {
     .await;
     nodes.sort();
     assert_eq!(nodes, ["node-1", "node-1", "node-2", "node-2"]);
+    let mut picky = mk_pod("picky", "");
+    picky["spec"]["nodeSelector"] = json!({ "host": "x" });
+    create(&client, pods, picky).await;
+    eventually("picky is told what its nodes lack", || async {
+        let pod = get(&client, &format!("{pods}/picky")).await?;
+        let condition = &pod["status"]["conditions"][0];
+        let message = condition["message"].as_str()?;
+        (condition["type"] == "PodScheduled"
+            && condition["status"] == "False"
+            && message.starts_with("0/3 nodes are available: "))
+        .then_some(())
+    })
+    .await;
     stop.cancel();
     running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn pods_of_nodes_that_do_not_exist_are_collected() {
+    let served = testing::start_with(|options| {
+        options.node_grace = std::time::Duration::from_millis(200);
+    })
+    .await
+    .unwrap();
+    let client = served.admin_client().unwrap();
+    create_node(&client, "node-1").await;
+    let pods = "/api/v1/namespaces/default/pods";
+    create(&client, pods, mk_pod("here", "node-1")).await;
+    create(&client, pods, mk_pod("astray", "nowhere")).await;
+    eventually("the Pod of no Node is gone", || async {
+        let list = get(&client, pods).await?;
+        let names: Vec<&str> = list["items"]
+            .as_array()?
+            .iter()
+            .filter_map(|p| p["metadata"]["name"].as_str())
+            .collect();
+        (names == ["here"]).then_some(())
+    })
+    .await;
 }

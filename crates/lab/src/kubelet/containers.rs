@@ -77,12 +77,43 @@ pub(super) fn next(seen: &Seen, policy: RestartPolicy, now: Timestamp) -> Next {
     }
 }
 
+/// What a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// Its `command`, then its `args`.
+    Command,
+    /// Its `args`: there is no image here whose own program would take them.
+    Args,
+    /// The built-in server, in place of the image's own program.
+    Server,
+}
+
+/// What a container runs; `is_program` tells what this machine has.
+pub(super) fn runs(container: &Container, is_program: impl Fn(&str) -> bool) -> Runs {
+    match (container.command.is_empty(), container.args.first()) {
+        (false, _) => Runs::Command,
+        (true, Some(first)) if is_program(first) => Runs::Args,
+        (true, _) => Runs::Server,
+    }
+}
+
+/// What a user should know about a container whose `args` go nowhere.
+pub(super) fn ignored_args(container: &Container, runs: Runs) -> Option<String> {
+    let first = container.args.first().filter(|_| runs == Runs::Server)?;
+    Some(format!(
+        "container {}: the args are ignored and the built-in server runs: there is no command, \
+         images are not fetched, and {first:?} is no program of this machine",
+        container.name
+    ))
+}
+
 /// The command and environment of a container.
 pub(super) fn spec(
     pod: &PodView,
     container: &Container,
     facts: &Facts,
     restart: RestartPolicy,
+    runs: Runs,
 ) -> Result<ContainerSpec> {
     let mut env = BTreeMap::from([
         ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -96,7 +127,7 @@ pub(super) fn spec(
         };
         env.insert(variable.name.clone(), value);
     }
-    if container.command.is_empty() {
+    if runs == Runs::Server {
         let mut spec = builtin_server(&format!("{}/{}", pod.namespace, pod.name))?;
         let port = container.ports.iter().find(|p| p.protocol.as_deref() != Some("SCTP"));
         if let Some(port) = port {
@@ -233,7 +264,7 @@ mod tests {
             ..Container::default()
         };
         let facts = Facts { pod_ips: vec!["10.0.0.2".into()], ..Facts::default() };
-        let spec = spec(&pod, &container, &facts, RestartPolicy::Never).unwrap();
+        let spec = spec(&pod, &container, &facts, RestartPolicy::Never, Runs::Command).unwrap();
         assert_eq!(spec.argv, ["/bin/echo", "hello web-0", "$(GREETING) $(NO)"]);
         assert_eq!(spec.env["IP"], "10.0.0.2");
     }
@@ -248,7 +279,33 @@ mod tests {
             }],
             ..Container::default()
         };
-        let spec = spec(&pod, &container, &Facts::default(), RestartPolicy::Always).unwrap();
+        let runs = runs(&container, |_| true);
+        let spec = spec(&pod, &container, &Facts::default(), RestartPolicy::Always, runs).unwrap();
         assert_eq!(spec.argv[1..], ["pod-server", "--name", "b/a", "--port", "80"]);
+    }
+
+    #[test]
+    fn args_alone_run_where_their_first_word_is_a_program() {
+        let mk = |command: &[&str], args: &[&str]| Container {
+            name: "c".into(),
+            command: command.iter().map(|w| (*w).to_owned()).collect(),
+            args: args.iter().map(|w| (*w).to_owned()).collect(),
+            ..Container::default()
+        };
+        let is_program = |name: &str| name == "sh";
+        for (container, want, warns) in [
+            (mk(&["nosuch"], &["sh"]), Runs::Command, false),
+            (mk(&[], &["sh", "-c", "id"]), Runs::Args, false),
+            (mk(&[], &["--port=80"]), Runs::Server, true),
+            (mk(&[], &[]), Runs::Server, false),
+        ] {
+            let chosen = runs(&container, is_program);
+            assert_eq!(chosen, want, "{container:?}");
+            assert_eq!(ignored_args(&container, chosen).is_some(), warns, "{container:?}");
+        }
+        let args = mk(&[], &["sh", "-c", "id"]);
+        let pod = PodView::default();
+        let spec = spec(&pod, &args, &Facts::default(), RestartPolicy::Never, Runs::Args).unwrap();
+        assert_eq!(spec.argv, ["sh", "-c", "id"]);
     }
 }

@@ -20,6 +20,7 @@ use super::manager::Wanted;
 use super::status::{self, Known, Since};
 use crate::container::{ContainerDir, RestartPolicy};
 use crate::error::{Doing, LabError, Result};
+use crate::preflight::find_program;
 use crate::sandbox::{PodIdentity, Runtime, Sandbox, SandboxPhase};
 
 /// Between two looks at containers.
@@ -216,7 +217,11 @@ impl Worker {
             host_ip: self.kubelet.addresses.first().map(ToString::to_string).unwrap_or_default(),
             pod_ips: self.known.pod_ips.iter().map(ToString::to_string).collect(),
         };
-        let spec = containers::spec(view, container, &facts, policy)?;
+        let runs = containers::runs(container, |name| find_program(name).is_some());
+        if let Some(said) = containers::ignored_args(container, runs).filter(|_| attempt == 0) {
+            events::warning(&self.kubelet, &self.pod, "ArgsIgnored", said);
+        }
+        let spec = containers::spec(view, container, &facts, policy, runs)?;
         let launched = self.runtime().launch(sandbox, &container.name, attempt, &spec)?;
         self.launched.push((container.name.clone(), launched));
         tracing::info!(pod = self.pod.key(), container = container.name, attempt, "launched");
