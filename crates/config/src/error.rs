@@ -27,6 +27,16 @@ pub enum ConfigError {
         /// The known key that looks most like it.
         nearest: Option<String>,
     },
+    /// A key that is there already.
+    #[error("{}{key} is there twice, first in line {first}", At(*line))]
+    Twice {
+        /// Line in the file, 0 when not known.
+        line: u64,
+        /// Dotted path of the key.
+        key: String,
+        /// Line of the first one.
+        first: u64,
+    },
     /// A feature gate nobody knows.
     #[error("{}unknown feature gate {gate}{}", At(*line), Meant(nearest.as_deref()))]
     UnknownGate {

@@ -7,8 +7,9 @@ use std::fmt;
 
 use crate::error::ConfigError;
 use crate::key::Component;
+use crate::kind::Kind;
 use crate::nearest::nearest;
-use crate::yaml::Node;
+use crate::yaml::{Entry, Node};
 
 /// How far a feature has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,6 +167,15 @@ impl fmt::Display for Stage {
     }
 }
 
+fn unknown(entry: &Entry) -> ConfigError {
+    let names = GATES.iter().map(|info| info.name).chain([ALL_ALPHA, ALL_BETA]);
+    ConfigError::UnknownGate {
+        line: entry.line,
+        gate: entry.key.clone(),
+        nearest: nearest(&entry.key, names).map(Into::into),
+    }
+}
+
 /// The gates as one file sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
@@ -203,18 +213,36 @@ impl FeatureGates {
                 gates.set.insert(info.gate, on);
             }
         }
-        for entry in entries {
-            let (Node::Bool(on), name) = (&entry.node, entry.key.as_str()) else { continue };
-            if name == ALL_ALPHA || name == ALL_BETA {
+        for (n, entry) in entries.iter().enumerate() {
+            let name = entry.key.as_str();
+            if let Some(earlier) = entries[..n].iter().find(|earlier| earlier.key == name) {
+                errors.push(ConfigError::Twice {
+                    line: entry.line,
+                    key: format!("featureGates.{name}"),
+                    first: earlier.line,
+                });
                 continue;
             }
-            let Some(gate) = Gate::by_name(name) else {
-                let names = GATES.iter().map(|info| info.name).chain([ALL_ALPHA, ALL_BETA]);
-                errors.push(ConfigError::UnknownGate {
-                    line: entry.line,
-                    gate: name.into(),
-                    nearest: nearest(name, names).map(Into::into),
-                });
+            let of_a_stage = name == ALL_ALPHA || name == ALL_BETA;
+            let known = Gate::by_name(name);
+            let Node::Bool(on) = &entry.node else {
+                if known.is_some() || of_a_stage {
+                    errors.push(ConfigError::BadValue {
+                        line: entry.line,
+                        key: format!("featureGates.{name}"),
+                        value: entry.node.to_string(),
+                        allowed: Kind::Bool.allowed(),
+                    });
+                    continue;
+                }
+                errors.push(unknown(entry));
+                continue;
+            };
+            if of_a_stage {
+                continue;
+            }
+            let Some(gate) = known else {
+                errors.push(unknown(entry));
                 continue;
             };
             let info = gate.info();

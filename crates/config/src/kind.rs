@@ -98,6 +98,19 @@ impl Kind {
         self.accept(node).ok_or_else(|| self.allowed())
     }
 
+    /// What is wrong with a number or boolean in quotes, which make it text.
+    pub(crate) fn unquoted(self, node: &Node) -> Option<String> {
+        let Node::Text(text) = node else { return None };
+        let plain = match self {
+            Self::Int(..) => Node::Int(text.parse().ok()?),
+            Self::Number => Node::Float(text.parse().ok()?),
+            Self::Bool => Node::Bool(text.parse().ok()?),
+            _ => return None,
+        };
+        self.accept(&plain)?;
+        Some(format!("{}: in quotes it is text, write {text}", self.allowed()))
+    }
+
     /// What is accepted, to be read after "is not".
     pub fn allowed(self) -> String {
         match self {
@@ -204,12 +217,13 @@ impl Kind {
                 }
                 Value::ObjectList(items.len())
             }
+            // Each gate's own value is judged with its name.
             (Self::Gates, Node::Map(entries)) => {
-                let gates = entries.iter().map(|e| match e.node {
+                let gates = entries.iter().filter_map(|e| match e.node {
                     Node::Bool(on) => Some((e.key.clone(), on)),
                     _ => None,
                 });
-                Value::Gates(gates.collect::<Option<_>>()?)
+                Value::Gates(gates.collect())
             }
             _ => return None,
         })

@@ -76,8 +76,12 @@ impl Values {
         gates: &mut FeatureGates,
         errors: &mut Vec<ConfigError>,
     ) {
-        for Entry { key, line, node } in entries {
+        for (n, Entry { key, line, node }) in entries.iter().enumerate() {
             let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            if let Some(earlier) = entries[..n].iter().find(|earlier| earlier.key == *key) {
+                errors.push(ConfigError::Twice { line: *line, key: path, first: earlier.line });
+                continue;
+            }
             if let Some(row) = self.component.key(&path) {
                 if *node == Node::Null {
                     continue; // A key whose lines are all commented out has its default.
@@ -151,11 +155,12 @@ fn spelt(key: &Key, text: &str) -> Option<Value> {
 }
 
 fn read_value(key: &Key, line: u64, node: &Node) -> Result<Value, ConfigError> {
-    let value = key.kind.check(node).map_err(|allowed| ConfigError::BadValue {
-        line,
-        key: key.path.into(),
-        value: node.to_string(),
-        allowed,
+    let value = key.kind.check(node).map_err(|allowed| {
+        let (value, allowed) = match key.kind.unquoted(node) {
+            Some(allowed) => (format!("\"{node}\""), allowed),
+            None => (node.to_string(), allowed),
+        };
+        ConfigError::BadValue { line, key: key.path.into(), value, allowed }
     })?;
     let refuse = |reason| Err(ConfigError::NotBuilt { line, key: key.path.into(), reason });
     match key.built {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 /// One YAML value.
@@ -41,7 +41,11 @@ pub struct Entry {
 
 /// Parses one YAML document; an empty one is an empty mapping.
 pub(crate) fn parse(text: &str) -> Result<Node, serde_saphyr::Error> {
-    Ok(match serde_saphyr::from_str::<Option<Node>>(text)? {
+    // Keys that are there twice are the caller's to name.
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+    };
+    Ok(match serde_saphyr::from_str_with_options::<Option<Node>>(text, options)? {
         None | Some(Node::Null) => Node::Map(Vec::new()),
         Some(node) => node,
     })
@@ -135,9 +139,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
         let mut entries: Vec<Entry> = Vec::new();
         while let Some((key, node)) = map.next_entry::<Spanned<String>, Node>()? {
-            if entries.iter().any(|e| e.key == key.value) {
-                return Err(A::Error::custom(format!("key {} is there twice", key.value)));
-            }
             entries.push(Entry { line: key.referenced.line(), key: key.value, node });
         }
         Ok(Node::Map(entries))
@@ -170,7 +171,8 @@ mod tests {
         for text in ["a: [", "a: 1\na: 2", ": :", "\t- x", "a: 99999999999999999999999x: y", "\0"] {
             let _ = parse(text);
         }
-        assert!(parse("a: 1\na: 2").is_err());
+        let Node::Map(twice) = parse("a: 1\na: 2").unwrap() else { panic!("no mapping") };
+        assert_eq!(twice.iter().map(|e| e.line).collect::<Vec<_>>(), [1, 2]);
         assert!(parse("a: [").is_err());
     }
 }

@@ -25,7 +25,10 @@ fn run(args: &Args) -> anyhow::Result<()> {
             .with_context(|| format!("read configuration {}", path.display()))?,
         None => String::new(),
     };
-    let config = ControllerConfig::parse(&text).context("configuration")?;
+    let config = ControllerConfig::parse(&text).with_context(|| match &args.config {
+        Some(path) => format!("configuration {}", path.display()),
+        None => "configuration".into(),
+    })?;
     let settings = Settings::new(args, config, Environment::from_process());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

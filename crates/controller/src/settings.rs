@@ -12,9 +12,14 @@ use kube_io::lease::Terms;
 /// Folder of files that live as long as the process.
 const RUN_DIR: &str = "/var/run/antrea";
 
+/// Keys that `--help` explains in full.
+fn keys() -> String {
+    format!("Configuration keys:\n{}", antrea_config::Component::Controller.describe())
+}
+
 /// Central controller of an Antrea cluster
 #[derive(Clone, Debug, Parser)]
-#[command(name = "antrea-controller", version = VERSION)]
+#[command(name = "antrea-controller", version = VERSION, after_long_help = keys())]
 pub struct Args {
     /// Configuration file; all defaults without it
     #[arg(long, value_name = "FILE")]
@@ -75,6 +80,15 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_explains_every_configuration_key() {
+        use clap::CommandFactory;
+        let help = Args::command().render_long_help().to_string();
+        for key in antrea_config::Component::Controller.keys() {
+            assert!(help.contains(key.path), "{}", key.path);
+        }
+    }
 
     #[test]
     fn flags_and_file_come_together() {

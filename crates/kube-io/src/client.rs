@@ -45,6 +45,15 @@ pub enum ConnectError {
         /// What is wrong with it.
         source: Box<kube::config::KubeconfigError>,
     },
+    /// This process does not run in a Pod, and nobody named a kubeconfig.
+    #[error(
+        "{variable} is not set, as it is in every Pod: to run elsewhere, name a kubeconfig by \
+         clientConnection.kubeconfig in the configuration file"
+    )]
+    NotInCluster {
+        /// The variable that is looked for.
+        variable: &'static str,
+    },
     /// This process does not run in a Pod with a ServiceAccount.
     #[error("read the Pod's ServiceAccount")]
     InCluster(#[source] kube::config::InClusterError),
@@ -58,6 +67,9 @@ pub enum ConnectError {
     #[error("set up TLS and credentials")]
     Build(#[source] Box<kube::Error>),
 }
+
+/// What Kubernetes sets in every container, so that it finds the API server.
+const IN_CLUSTER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 
 impl ClientOptions {
     /// Options of a program, with the customary limits of 50 calls per second and 100 at once.
@@ -114,6 +126,10 @@ impl Client {
     /// # Errors
     /// See [`ConnectError`]. The server itself is not contacted.
     pub fn in_cluster(options: &ClientOptions) -> Result<Self, ConnectError> {
+        let absent = |name: &&str| std::env::var_os(name).is_none_or(|value| value.is_empty());
+        if let Some(variable) = IN_CLUSTER.into_iter().find(absent) {
+            return Err(ConnectError::NotInCluster { variable });
+        }
         let config = Config::incluster().map_err(ConnectError::InCluster)?;
         Self::build(config, options)
     }
