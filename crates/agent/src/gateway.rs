@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use antrea_config::AgentConfig;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use host::address;
 use host::link::{self, IfIndex, MacAddr};
 use host::netlink::Rtnl;
@@ -155,6 +155,7 @@ fn fresh_mac(pod_cidrs: &[IpNet]) -> openflow::MacAddr {
 pub fn configure(rtnl: &Rtnl, wanted: &GatewayLink, patience: Duration) -> Result<IfIndex> {
     let GatewayLink { name, mac, mtu, addresses } = wanted;
     let (mac, mtu) = (*mac, *mtu);
+    check_mtu(mtu, addresses)?;
     let gateway = link::wait_for(rtnl, name, patience, |_| true)?;
     if gateway.mac != Some(mac) {
         link::set_mac(rtnl, gateway.index, mac).context("set the gateway's MAC")?;
@@ -168,6 +169,19 @@ pub fn configure(rtnl: &Rtnl, wanted: &GatewayLink, patience: Duration) -> Resul
     }
     address::set(rtnl, gateway.index, addresses).context("set the gateway's addresses")?;
     Ok(gateway.index)
+}
+
+/// Below it Linux takes IPv6 off an interface (RFC 8200, section 5).
+const IPV6_MTU: u32 = 1280;
+
+fn check_mtu(mtu: u32, addresses: &[IpNet]) -> Result<()> {
+    if mtu < IPV6_MTU && addresses.iter().any(|net| net.addr().is_ipv6()) {
+        bail!(
+            "Pod MTU {mtu} is below {IPV6_MTU}, the least that IPv6 needs: raise the MTU of the \
+             transport interface, or defaultMTU where it is set"
+        );
+    }
+    Ok(())
 }
 
 /// What the kernel has to do for Pods: forward, and not listen to Pods that pretend to be routers.
@@ -276,5 +290,16 @@ mod tests {
         {
             assert_eq!(gateway_address(&cidr.parse().unwrap()).to_string(), want);
         }
+    }
+
+    #[test]
+    fn ipv6_needs_its_least_mtu() {
+        let addresses = |all: &[&str]| -> Vec<IpNet> {
+            all.iter().map(|address| address.parse().unwrap()).collect()
+        };
+        assert!(check_mtu(1230, &addresses(&["10.77.1.1/24"])).is_ok());
+        assert!(check_mtu(1280, &addresses(&["fd00:77:1::1/64"])).is_ok());
+        let error = check_mtu(1230, &addresses(&["10.77.1.1/24", "fd00:77:1::1/64"])).unwrap_err();
+        assert!(error.to_string().contains("Pod MTU 1230 is below 1280"), "{error}");
     }
 }

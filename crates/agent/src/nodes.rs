@@ -79,6 +79,9 @@ fn parse_cluster_file(path: &Path, text: &str) -> Result<Vec<ClusterNode>, Clust
     })?;
     let conflict = |reason| ClusterFileError::Conflict { path: path.to_owned(), reason };
     for (index, node) in file.nodes.iter().enumerate() {
+        if let Some(why) = node.pod_cidrs.iter().find_map(unusable) {
+            return Err(conflict(format!("podCIDR {why} (node {})", node.name)));
+        }
         for earlier in &file.nodes[..index] {
             if earlier.name == node.name {
                 return Err(conflict(format!("node {} is listed twice", node.name)));
@@ -92,6 +95,17 @@ fn parse_cluster_file(path: &Path, text: &str) -> Result<Vec<ClusterNode>, Clust
         }
     }
     Ok(file.nodes)
+}
+
+/// Why a prefix cannot be a node's Pod CIDR; none when it can.
+fn unusable(cidr: &IpNet) -> Option<String> {
+    if cidr.trunc() != *cidr {
+        return Some(format!("{cidr} has host bits, the prefix is {}", cidr.trunc()));
+    }
+    // The network's own address, the gateway, a Pod, and the broadcast address of IPv4.
+    let longest = cidr.max_prefix_len() - 2;
+    (cidr.prefix_len() > longest)
+        .then(|| format!("{cidr} has no room for a gateway and a Pod, /{longest} is the longest"))
 }
 
 /// The first pair of prefixes, one of each list, that share addresses.
@@ -109,6 +123,8 @@ pub async fn follow_file(
     stop: CancellationToken,
 ) {
     let mut last: Option<SystemTime> = None;
+    // What was told of a file that cannot be used, until it can or something else is wrong.
+    let mut told: Option<String> = None;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
@@ -122,6 +138,7 @@ pub async fn follow_file(
         match read_cluster_file(&path) {
             Ok(nodes) => {
                 last = modified;
+                told = None;
                 let nodes = Some(Arc::new(nodes));
                 nodes_tx.send_if_modified(|current| {
                     let changed = *current != nodes;
@@ -130,8 +147,10 @@ pub async fn follow_file(
                 });
             }
             Err(error) => {
-                if last != modified || last.is_none() {
-                    tracing::warn!(error = %chain(&error), "cluster file ignored");
+                let why = chain(&error);
+                if told.as_ref() != Some(&why) {
+                    tracing::warn!(error = why, "cluster file ignored until it changes");
+                    told = Some(why);
                 }
                 last = modified;
             }
@@ -179,6 +198,12 @@ mod tests {
             ),
             ("nodes:\n- {name: a, podCIDR: [10.0.0.0/24]}\n", "podCIDR"),
             ("nodes: 3\n", "nodes.yaml"),
+            (
+                "nodes:\n- {name: a, podCIDRs: [10.10.1.5/24]}\n",
+                "podCIDR 10.10.1.5/24 has host bits, the prefix is 10.10.1.0/24 (node a)",
+            ),
+            ("nodes:\n- {name: a, podCIDRs: [10.10.1.0/31]}\n", "/30 is the longest (node a)"),
+            ("nodes:\n- {name: a, podCIDRs: ['fd00::/127']}\n", "/126 is the longest (node a)"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(want), "{text:?} gave {error:?}");

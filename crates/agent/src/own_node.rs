@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use antrea_config::AgentConfig;
 use anyhow::{Context, Result};
+use host::netlink::Rtnl;
 use host::uplink::{Transport, Uplink};
 use tokio::sync::watch;
 
@@ -53,6 +54,20 @@ impl OwnAddresses {
                 self.node_ips, now.node_ips
             )
         })
+    }
+}
+
+/// Those of the `listed` addresses of this node that none of its interfaces has.
+pub(crate) fn nowhere(rtnl: &Rtnl, listed: &[IpAddr]) -> Vec<IpAddr> {
+    match host::address::list(rtnl, None) {
+        Ok(there) => {
+            let is_there = |ip: &IpAddr| there.iter().any(|address| address.net.addr() == *ip);
+            listed.iter().copied().filter(|ip| !is_there(ip)).collect()
+        }
+        Err(error) => {
+            tracing::debug!(%error, "list the node's addresses");
+            Vec::new()
+        }
     }
 }
 

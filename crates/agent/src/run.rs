@@ -35,7 +35,7 @@ use crate::mtu::{self, Encryption};
 use crate::node_loop::{self, NodeLoop};
 use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
-use crate::own_node::{OwnAddresses, UplinkBy, own_node};
+use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
 use crate::peers::Peers;
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
@@ -319,6 +319,9 @@ async fn bring_up(
         UplinkBy::NodeIps => find_transport(&rtnl, &Transport::NodeIps(own.addresses.clone()))?,
     };
     let uplink_seen = Instant::now();
+    for address in nowhere(&rtnl, &own.addresses) {
+        tracing::warn!(%address, "none of this node's interfaces has an address that the list of nodes gives it");
+    }
     let Some(own_addresses) = OwnAddresses::of(&uplink, &own.addresses) else {
         bail!("transport interface {} has no address", uplink.name);
     };

@@ -57,6 +57,10 @@ fn answer(
     let stdin = stdin.map_err(|error| {
         CniError::new(Code::IO_FAILURE, format!("read standard input: {error}"))
     })?;
+    // Tools ask for the versions without a configuration, which tells nothing but a version.
+    if verb == Verb::Version && stdin.trim_ascii().is_empty() {
+        return versions("");
+    }
     let conf: NetConf = serde_json::from_slice(&stdin).map_err(|error| {
         let msg = format!("network configuration on standard input: {error}");
         CniError::new(Code::DECODING_FAILURE, msg)
@@ -64,9 +68,7 @@ fn answer(
     version.clone_from(&conf.cni_version);
 
     if verb == Verb::Version {
-        let reply = VersionReply::to(&conf.cni_version);
-        return serde_json::to_vec(&reply)
-            .map_err(|error| CniError::new(Code::GENERIC, error.to_string()));
+        return versions(&conf.cni_version);
     }
     let spec = conf
         .cni_version
@@ -86,6 +88,11 @@ fn answer(
         network_configuration: stdin,
     };
     call::call(&socket, verb, args)
+}
+
+fn versions(asked: &str) -> Result<Vec<u8>, CniError> {
+    serde_json::to_vec(&VersionReply::to(asked))
+        .map_err(|error| CniError::new(Code::GENERIC, error.to_string()))
 }
 
 #[cfg(test)]

@@ -41,9 +41,21 @@ fn version_needs_no_agent() {
 }
 
 #[test]
+fn version_needs_no_configuration() {
+    for stdin in ["", "\n", " \t\n"] {
+        let outcome = run_with(&mk_env("VERSION"), stdin);
+        assert!(outcome.succeeded, "{stdin:?}");
+        let reply: VersionReply = serde_json::from_slice(&outcome.stdout).unwrap();
+        assert_eq!(reply, VersionReply::to(""), "{stdin:?}");
+    }
+}
+
+#[test]
 fn malformed_stdin_is_code_6() {
     for bad in ["", "{", "null", "[1]", "\u{0}", r#"{"cniVersion": 3}"#, r#"{"ipam": "x"}"#] {
-        for command in ["ADD", "DEL", "VERSION"] {
+        let commands = ["ADD", "DEL", "VERSION"];
+        // VERSION alone is answered without a configuration.
+        for command in commands.into_iter().filter(|c| *c != "VERSION" || !bad.is_empty()) {
             check_error(&run_with(&mk_env(command), bad), Code::DECODING_FAILURE, "standard input");
         }
     }

@@ -70,6 +70,12 @@ pub enum RequestError {
         /// What is.
         why: &'static str,
     },
+    /// The folder of leases, which would depend on where the agent was started.
+    #[error("ipam.dataDir {0:?} is not an absolute path")]
+    LeaseDir(String),
+    /// What should be another plugin's result is none.
+    #[error("prevResult {0} is not the result of a plugin")]
+    NoResult(String),
     /// A key that the verb needs is absent.
     #[error("network configuration lacks {0}")]
     ConfLacks(&'static str),
@@ -86,7 +92,10 @@ impl RequestError {
                 Code::INCOMPATIBLE_CNI_VERSION
             }
             Self::Ident(_) | Self::Args(_) | Self::Missing(_) => Code::INVALID_ENVIRONMENT,
-            Self::NetworkName(_) | Self::ConfLacks(_) => Code::INVALID_NETWORK_CONFIG,
+            Self::NoResult(_) => Code::DECODING_FAILURE,
+            Self::NetworkName(_) | Self::ConfLacks(_) | Self::LeaseDir(_) => {
+                Code::INVALID_NETWORK_CONFIG
+            }
             Self::Unsupported { .. } => Code::UNSUPPORTED_FIELD,
         }
     }
@@ -129,6 +138,7 @@ impl CmdRequest {
         }
         if verb == Verb::Add {
             check_supported(&conf)?;
+            check_complete(&conf)?;
         }
         let ipam = IpamRequest {
             attachment: attachment.clone(),
@@ -160,7 +170,12 @@ fn check_supported(conf: &NetConf) -> Result<(), RequestError> {
             why: "only host-local is",
         });
     }
-    if conf.prev_result.as_ref().is_some_and(|value| !value.is_null()) {
+    let previous = conf.prev_result.as_ref().filter(|value| !value.is_null());
+    if let Some(value) = previous.filter(|value| !value.is_object()) {
+        let text: String = value.to_string().chars().take(60).collect();
+        return Err(RequestError::NoResult(text));
+    }
+    if previous.is_some() {
         return Err(RequestError::Unsupported {
             key: "prevResult",
             value: "of another plugin".into(),
@@ -168,6 +183,18 @@ fn check_supported(conf: &NetConf) -> Result<(), RequestError> {
         });
     }
     Ok(())
+}
+
+/// What the specification asks for, and what leases need. DEL goes without: what was connected
+/// must come off.
+fn check_complete(conf: &NetConf) -> Result<(), RequestError> {
+    if conf.name.is_empty() {
+        return Err(RequestError::ConfLacks("name"));
+    }
+    match data_dir(conf) {
+        Some(dir) if !dir.is_absolute() => Err(RequestError::LeaseDir(dir.display().to_string())),
+        _ => Ok(()),
+    }
 }
 
 /// The name of the network, which becomes a folder of leases.
@@ -236,6 +263,14 @@ mod tests {
             ("network name of DEL", Verb::Del, conf(r#"{"name":"../../etc"}"#), 7),
             ("other IPAM", Verb::Add, conf(r#"{"ipam":{"type":"dhcp"}}"#), 2),
             ("not the first", Verb::Add, conf(r#"{"prevResult":{"ips":[]}}"#), 2),
+            ("no result", Verb::Add, conf(r#"{"name":"n","prevResult":7}"#), 6),
+            ("no network name", Verb::Add, conf(r#"{"cniVersion":"1.0.0"}"#), 7),
+            (
+                "relative folder of leases",
+                Verb::Add,
+                conf(r#"{"name":"n","ipam":{"type":"host-local","dataDir":"leases"}}"#),
+                7,
+            ),
         ] {
             let error = CmdRequest::parse(verb, Some(args)).expect_err(name);
             assert_eq!(error.code(), Code(code), "{name}: {error}");

@@ -18,6 +18,7 @@ use crate::{netns, state::Store};
 
 /// Codes of the CNI specification.
 const DECODE_FAILURE: u64 = 6;
+const INVALID_NETNS: u64 = 8;
 const INVALID_ENVIRONMENT: u64 = 4;
 
 type Case = fn(&Stage<'_>) -> Result<()>;
@@ -37,11 +38,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let list = NetworkList::read(&node.cni_conf()).doing(|| "read the configuration".into())?;
     let before = Holdings::of(&node)?;
     let stage = Stage { store, runtime, node, list, before };
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 9] = [
         ("malformed stdin", malformed_stdin),
         ("missing environment", missing_environment),
         ("DEL of an unknown container", unknown_container),
         ("ADD into a dead namespace", dead_netns),
+        ("ADD into the node's own namespace", own_netns),
         ("DEL without namespace", del_without_netns),
         ("duplicate ADD", duplicate_add),
         ("old DEL spares the new sandbox", late_del),
@@ -144,6 +146,15 @@ fn dead_netns(stage: &Stage<'_>) -> Result<()> {
     // The immediate retry with a namespace that lives.
     netns::create(&sandbox.netns)?;
     stage.add(&attachment).doing(|| "retry".into())?;
+    stage.end(&sandbox)
+}
+
+fn own_netns(stage: &Stage<'_>) -> Result<()> {
+    let sandbox = stage.sandbox("own")?;
+    let mut attachment = stage.runtime.attachment(&sandbox);
+    attachment.netns = stage.node.netns().display().to_string();
+    expect_code(stage.add(&attachment), &[INVALID_NETNS])?;
+    stage.nothing_left()?;
     stage.end(&sandbox)
 }
 

@@ -82,8 +82,13 @@ impl RealLinks {
 
     fn open_netns(&self, path: &str) -> Result<Netns, NetError> {
         let seen = self.seen_path(path);
-        Netns::open(&seen)
-            .map_err(|error| NetError::Netns { path: path.to_owned(), source: error.into() })
+        let refused = |source: BoxError| NetError::Netns { path: path.to_owned(), source };
+        let netns = Netns::open(&seen).map_err(|error| refused(error.into()))?;
+        let own = Netns::current().map_err(|error| refused(error.into()))?;
+        if netns.same_as(&own) {
+            return Err(refused("it is the node's own namespace and no Pod's".into()));
+        }
+        Ok(netns)
     }
 
     /// The path by which this process sees a path of the host: in a container the host's folders are
