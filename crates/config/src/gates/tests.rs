@@ -53,12 +53,7 @@ fn settings() {
             "  AntreaProxy: false",
             Err("line 2: featureGates.AntreaProxy: only true is accepted, use antreaProxy.enable"),
         ),
-        (
-            "  Egress: perhaps",
-            Err(
-                "line 1: featureGates: {Egress: perhaps} is not a mapping from feature gate to true or false",
-            ),
-        ),
+        ("  Egress: perhaps", Err("line 2: featureGates.Egress: perhaps is not true or false")),
     ] {
         assert_eq!(read(yaml).map(|_| ()), want.map_err(str::to_owned), "{yaml}");
     }
