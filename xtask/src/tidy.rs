@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "openflow",
             "ovsdb",
             "pipeline",
+            "policy",
             "switch",
         ],
     ),

@@ -29,6 +29,8 @@ mod store;
 pub mod traits;
 
 pub use failure::CniFailure;
+#[cfg(test)]
+pub(crate) use model::fixture::mk_record;
 pub use model::{
     CONTAINER, HostIfName, PodAddress, PodName, PodRecord, RecordError, external_id, mac_for,
 };

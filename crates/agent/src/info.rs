@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cni::PodRecord;
 use crate::metrics::tables;
 use crate::options::Options;
+use crate::policy::{Counts, CountsRx};
 
 /// How often the report is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(60);
@@ -56,6 +57,7 @@ struct Health {
     controller_up: bool,
     problems: Option<String>,
     flow_table: BTreeMap<String, i32>,
+    policies: Counts,
 }
 
 /// The loop and its sources.
@@ -78,6 +80,8 @@ pub struct InfoLoop {
     pub problems: watch::Receiver<BTreeMap<&'static str, String>>,
     /// PEM of the agent API's certificate.
     pub certificate: String,
+    /// How much of policy there is.
+    pub policies: CountsRx,
 }
 
 impl InfoLoop {
@@ -90,6 +94,7 @@ impl InfoLoop {
             ovsdb_connected.mark_unchanged();
             let reachable = self.bridge.borrow().is_reachable();
             self.problems.mark_unchanged();
+            self.policies.mark_unchanged();
             let info = self.report(Timestamp::now());
             tokio::select! {
                 // A server that does not answer holds nobody up.
@@ -110,6 +115,7 @@ impl InfoLoop {
                 _ = self.interfaces.changed() => {}
                 _ = ovsdb_connected.changed() => {}
                 Ok(()) = self.problems.changed() => {}
+                Ok(()) = self.policies.changed() => {}
                 _ = self.bridge.wait_for(|state| state.is_reachable() != reachable) => {}
             }
             tokio::select! {
@@ -128,6 +134,7 @@ impl InfoLoop {
             openflow_up: bridge.is_reachable(),
             controller_up: self.api_up.load(Ordering::Relaxed),
             problems: crate::health::summary(&self.problems.borrow()),
+            policies: *self.policies.borrow(),
             flow_table: tables(&bridge)
                 .map(|(table, count)| {
                     (pipeline::fields::table_name(table), i32::try_from(count).unwrap_or(i32::MAX))
@@ -168,7 +175,11 @@ fn build(
         bridge_name: Some(options.config.ovs_bridge.clone()),
         flow_table: health.flow_table.clone(),
     });
-    info.network_policy_controller_info = Some(NetworkPolicyControllerInfo::default());
+    info.network_policy_controller_info = Some(NetworkPolicyControllerInfo {
+        network_policy_num: count(health.policies.policies),
+        address_group_num: count(health.policies.address_groups),
+        applied_to_group_num: count(health.policies.applied_to_groups),
+    });
     info.local_pod_num = i32::try_from(health.n_pods).unwrap_or(i32::MAX);
     info.agent_conditions = vec![
         condition(
@@ -208,6 +219,10 @@ fn build(
     info
 }
 
+fn count(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
 /// The CRD takes at most one address of each family.
 fn one_per_family(ips: &[IpAddr]) -> Vec<String> {
     let first = |is_ipv4: bool| ips.iter().find(move |ip| ip.is_ipv4() == is_ipv4);
@@ -234,6 +249,7 @@ mod tests {
             source: NodeListSource::Api,
             state_dir: PathBuf::new(),
             run_dir: PathBuf::new(),
+            log_dir: PathBuf::new(),
         }
     }
 
@@ -273,6 +289,7 @@ mod tests {
             api_up: Arc::default(),
             problems,
             certificate: String::new(),
+            policies: watch::channel(Counts::default()).1,
         };
         let stop = CancellationToken::new();
         let running = tokio::spawn(reporter.run(stop.clone()));
@@ -305,6 +322,7 @@ mod tests {
             controller_up: true,
             problems: Some("firewall: no nft".into()),
             flow_table: BTreeMap::from([("Output".to_owned(), 2)]),
+            policies: Counts { policies: 4, ..Counts::default() },
         };
         let info = build(&mk_options(), &facts, &health, "PEM", Timestamp::UNIX_EPOCH);
         let shown: Vec<_> = info
@@ -327,5 +345,6 @@ mod tests {
         assert_eq!(network.transport_interface_ips, ["172.30.0.1", "fd00::1"]);
         assert_eq!(info.pod_ref.unwrap().namespace.as_deref(), Some("kube-system"));
         assert_eq!(info.local_pod_num, 3);
+        assert_eq!(info.network_policy_controller_info.unwrap().network_policy_num, 4);
     }
 }

@@ -22,6 +22,7 @@ pub mod nodes;
 pub mod options;
 pub mod own_node;
 pub mod peers;
+pub mod policy;
 mod run;
 pub mod upkeep;
 

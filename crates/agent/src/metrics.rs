@@ -11,6 +11,7 @@ use switch::bridge::BridgeState;
 use tokio::sync::watch;
 
 use crate::cni::PodRecord;
+use crate::policy::CountsRx;
 
 /// The registry and what its collectors read.
 pub struct Registry {
@@ -46,6 +47,18 @@ impl Registry {
         .expect("name and labels are valid");
         let total = gauge("antrea_agent_ovs_total_flow_count", "Flows on the bridge.");
         let collector = Flows { state, per_table, total };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
+    }
+
+    /// Adds how much of policy there is.
+    pub fn follow_policies(&self, counts: CountsRx) {
+        let gauges = [
+            ("networkpolicy_count", "Policies on this Node."),
+            ("ingress_networkpolicy_rule_count", "Rules for what Pods of this Node get."),
+            ("egress_networkpolicy_rule_count", "Rules for what Pods of this Node send."),
+        ];
+        let gauges = gauges.map(|(name, help)| gauge(&format!("antrea_agent_{name}"), help));
+        let collector = Policies { counts, gauges };
         self.registry.register(Box::new(collector)).expect("each metric is registered once");
     }
 
@@ -97,6 +110,26 @@ impl Collector for Overdue {
     }
 }
 
+struct Policies {
+    counts: CountsRx,
+    gauges: [IntGauge; 3],
+}
+
+impl Collector for Policies {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let counts = *self.counts.borrow();
+        let values = [counts.policies, counts.ingress_rules, counts.egress_rules];
+        for (gauge, value) in self.gauges.iter().zip(values) {
+            gauge.set(signed(value));
+        }
+        self.gauges.iter().flat_map(Collector::collect).collect()
+    }
+}
+
 struct Flows {
     state: watch::Receiver<Arc<BridgeState>>,
     per_table: IntGaugeVec,
@@ -138,13 +171,17 @@ mod tests {
         let registry = Registry::new(interfaces);
         registry.follow(state);
         registry.follow_overdue(Arc::new(AtomicUsize::new(3)));
+        registry.follow_policies(watch::channel(crate::policy::Counts::default()).1);
         let families = registry.prometheus().gather();
         let names: Vec<_> = families.iter().map(|family| family.name().to_owned()).collect();
         assert_eq!(
             names,
             [
                 "antrea_agent_cni_overdue_request_count",
+                "antrea_agent_egress_networkpolicy_rule_count",
+                "antrea_agent_ingress_networkpolicy_rule_count",
                 "antrea_agent_local_pod_count",
+                "antrea_agent_networkpolicy_count",
                 "antrea_agent_ovs_total_flow_count"
             ]
         );

@@ -7,6 +7,9 @@ use antrea_runtime::LogArgs;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
+/// Folder of logs where no flag names one.
+const LOG_DIR: &str = "/var/log/antrea";
+
 /// Keys that `--help` explains in full.
 fn keys() -> String {
     format!("Configuration keys:\n{}", antrea_config::Component::Agent.describe())
@@ -67,6 +70,8 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Run directory.
     pub run_dir: PathBuf,
+    /// Folder of logs that are no log of the agent itself.
+    pub log_dir: PathBuf,
 }
 
 impl Options {
@@ -97,6 +102,7 @@ impl Options {
             source,
             state_dir: cli.state_dir.clone(),
             run_dir: cli.run_dir.clone(),
+            log_dir: cli.log.log_dir.clone().unwrap_or_else(|| LOG_DIR.into()),
         })
     }
 }

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use ::policy::realize;
 use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics};
 use anyhow::{Context, Result, bail};
 use host::netlink::Rtnl;
 use host::nft::node::Masquerade;
 use host::uplink::{self, Transport, Uplink};
 use kube_io::Client;
+use kube_io::controlplane::{Controlplane, Route};
 use openflow::OfPort;
+use pipeline::policy::{HostMark, PolicyConfig};
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
 use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
 use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
@@ -37,6 +40,7 @@ use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
 use crate::peers::Peers;
+use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, Gate, PolicyLoop};
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
 
@@ -44,6 +48,12 @@ use crate::{api_nodes, health, metrics, netdev};
 const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
 /// How long tasks may take to end; more than the CNI server gives its requests.
 const FINISH_PATIENCE: Duration = Duration::from_secs(25);
+/// A new Pod's port is opened after this time though its policies are not known.
+const POLICY_PATIENCE: Duration = Duration::from_secs(5);
+/// Packets a second that policies may send to the agent, of each of two kinds.
+const PACKET_IN_RATE: u32 = 5000;
+/// Controller id of the connection for packets.
+const CONTROLLER_ID: u16 = 1;
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
 /// Features have this long to say what they want before the rest is removed.
 const SYNC_DEADLINE: Duration = Duration::from_secs(300);
@@ -120,9 +130,47 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let first_list = nodes_rx.borrow().clone();
     node_loop.take(&first_list).await?;
     node_loop.upkeep.adopt().await;
+    let policy_config = policy_config(&network.node);
+    let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
+    bridge.set(policy::OWNER, "node", node_flows);
+    let (counts_tx, counts_rx) = watch::channel(Counts::default());
+    registry.follow_policies(counts_rx.clone());
+    let gate = match &api {
+        Some(client) => {
+            let (gate, gate_rx) = Gate::new(bridge.clone(), POLICY_PATIENCE);
+            let antrea_policies =
+                match options.config.gates.configured(antrea_config::Gate::AntreaPolicy) {
+                    true => AntreaPolicies::On,
+                    false => AntreaPolicies::Off,
+                };
+            let way = Controlplane::new(client, &Route::ApiServer, &options.node_name);
+            let policies = PolicyLoop {
+                client: client.clone(),
+                controlplane: way.context("prepare the connection to the controller")?,
+                node: options.node_name.clone(),
+                state_dir: options.state_dir.clone(),
+                bridge: bridge.clone(),
+                config: realize::Config::new(policy_config),
+                antrea_policies,
+                gate: gate.clone(),
+                gate_rx,
+                interfaces: interfaces.clone(),
+                restored: restored.clone(),
+                audit: audit_config(&options),
+                counts_tx,
+            };
+            tasks.spawn(policies.run(stop.clone()));
+            Some(gate)
+        }
+        // Without an API server there are no policies.
+        None => {
+            bridge.synced(policy::OWNER);
+            None
+        }
+    };
 
     ready_tx.send_replace(Readiness::Ready(Arc::new(
-        cni_node(&options, &ovsdb, &bridge, &network).await?,
+        cni_node(&options, &ovsdb, &bridge, &network, gate).await?,
     )));
     let database = Database {
         ovsdb: ovsdb.clone(),
@@ -157,6 +205,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
             api_up,
             problems: node_health.subscribe(),
             certificate: health.certificate_pem().to_owned(),
+            policies: counts_rx,
         };
         tasks.spawn(quietly(reporter.run(stop.clone())));
     }
@@ -403,11 +452,34 @@ fn tunnel_kind(kind: antrea_config::TunnelType) -> TunnelKind {
     }
 }
 
+/// Where and how connections that policies log are written down.
+fn audit_config(options: &Options) -> AuditConfig {
+    let number = |key: &str| match options.config.values.get(key) {
+        Some(antrea_config::Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
+        _ => 0,
+    };
+    AuditConfig {
+        path: options.log_dir.join("networkpolicy/np.log"),
+        max_size: number("auditLogging.maxSize").saturating_mul(1 << 20),
+        max_backups: usize::try_from(number("auditLogging.maxBackups")).unwrap_or(0),
+    }
+}
+
+fn policy_config(node: &NodeConfig) -> PolicyConfig {
+    PolicyConfig {
+        families: node.families,
+        controller_id: CONTROLLER_ID,
+        packet_in_rate: Some(PACKET_IN_RATE),
+        host_mark: HostMark::GatewayAddress,
+    }
+}
+
 async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
     let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
     config.sync_deadline = SYNC_DEADLINE;
-    config.owners = vec![FRAMEWORK, node_loop::OWNER];
+    config.controller_id = Some(CONTROLLER_ID);
+    config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER];
     if network.layout == LayoutFound::Other {
         tracing::info!("the bridge has another table layout: it is replaced as a whole");
         config.sync_mode = SyncMode::ReplaceLayout;
@@ -490,6 +562,7 @@ async fn cni_node(
     ovsdb: &OvsdbSession,
     bridge: &Bridge,
     network: &NodeNetwork,
+    gate: Option<Gate>,
 ) -> Result<cni::Node> {
     let pods = cni::NodeNetwork {
         mtu: network.pod_mtu,
@@ -505,6 +578,7 @@ async fn cni_node(
             host_proc: options.config.host_proc_path_prefix.clone(),
             userspace: network.datapath == Datapath::Netdev,
             tx_checksum_off: options.config.disable_tx_checksum_offload,
+            gate,
         },
         ovsdb.clone(),
         bridge.clone(),

@@ -17,6 +17,7 @@ pub mod error;
 pub mod events;
 pub mod lease;
 pub mod nodes;
+pub mod objects;
 pub mod pods;
 pub mod policy_inputs;
 pub mod policy_status;

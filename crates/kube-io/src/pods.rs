@@ -48,6 +48,25 @@ pub async fn get(client: &Client, namespace: &str, name: &str) -> Result<PodView
     Ok(call.send::<Pod>(client).await?.into_view())
 }
 
+/// Reads the resource version of one Pod, as a number.
+///
+/// # Errors
+/// When the server does not answer with a Pod.
+pub async fn version(client: &Client, namespace: &str, name: &str) -> Result<u64, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Found {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: String,
+    }
+    let call = Call::on::<Pod>(Verb::Get).namespace(namespace).name(name);
+    let found: Found = call.send(client).await?;
+    Ok(found.metadata.resource_version.parse().unwrap_or(0))
+}
+
 /// Reads all Pods as of now, and the version that this list has.
 ///
 /// # Errors

@@ -42,6 +42,19 @@ impl Accounts {
         self.mint(&account, audiences, 365 * 86_400, None).map(|(token, _)| token)
     }
 
+    /// As [`Self::mint_for_owner`], for a component on a node, which need not be registered yet.
+    pub(crate) fn mint_for_node(
+        &self,
+        namespace: &str,
+        name: &str,
+        node: &str,
+    ) -> Result<String, ApiError> {
+        let account = self.account(namespace, name)?;
+        let audiences = vec![ISSUER.to_owned()];
+        let node = json!({"kind": "Node", "metadata": {"name": node}});
+        self.mint(&account, audiences, 365 * 86_400, Some(&node)).map(|(token, _)| token)
+    }
+
     fn account(&self, namespace: &str, name: &str) -> Result<Value, ApiError> {
         let found = self.store.get(SERVICE_ACCOUNTS, &key(namespace, name));
         found
@@ -74,7 +87,9 @@ impl Accounts {
             jti: uuid::Uuid::new_v4().to_string(),
             kubernetes: KubernetesClaim {
                 namespace: namespace.to_owned(),
-                node: node.map(|node| bind(node.value())),
+                node: node
+                    .map(|node| bind(node.value()))
+                    .or_else(|| bound.filter(|object| object["kind"] == "Node").map(bind)),
                 pod: pod.map(bind),
                 secret: bound.filter(|object| object["kind"] == "Secret").map(bind),
                 serviceaccount: bind(account),

@@ -150,6 +150,15 @@ impl Cluster {
         self.accounts.mint_for_owner(namespace, name)
     }
 
+    pub(crate) fn token_on_node(
+        &self,
+        namespace: &str,
+        name: &str,
+        node: &str,
+    ) -> Result<String, ApiError> {
+        self.accounts.mint_for_node(namespace, name, node)
+    }
+
     pub(crate) fn apply_yaml(&self, yaml: &str) -> Result<usize, ServerError> {
         let manifest = |error: &dyn std::fmt::Display| ServerError::Manifest(error.to_string());
         let objects: Vec<Value> =

@@ -22,6 +22,7 @@ mod server;
 mod webhooks;
 
 pub use apiserver::client;
+pub use apiserver::upstream::Dial;
 pub mod scheduler;
 
 pub mod testing;

@@ -197,6 +197,19 @@ impl RunningServer {
         Ok(self.kubeconfig(server_url, service_account, namespace, &user))
     }
 
+    /// A kubeconfig that acts as a ServiceAccount on a node: its token tells the node's name.
+    pub fn kubeconfig_on_node(
+        &self,
+        server_url: &str,
+        namespace: &str,
+        service_account: &str,
+        node: &str,
+    ) -> Result<String, ServerError> {
+        let token = self.cluster.token_on_node(namespace, service_account, node)?;
+        let user = format!("    token: {token}\n");
+        Ok(self.kubeconfig(server_url, service_account, namespace, &user))
+    }
+
     fn kubeconfig(&self, server_url: &str, user: &str, namespace: &str, secret: &str) -> String {
         let ca = BASE64.encode(self.ca_pem());
         format!(

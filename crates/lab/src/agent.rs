@@ -90,6 +90,7 @@ pub fn start(store: &Store, node: &str) -> Result<()> {
         .path_arg("--config", &layout.agent_conf())
         .path_arg("--state-dir", &layout.state())
         .path_arg("--run-dir", &layout.run())
+        .path_arg("--log_dir", &layout.dir().join("log"))
         .arg("--logtostderr");
     if state.mode == Mode::Standalone {
         start = start.path_arg("--cluster-file", &store.layout().dir().join("nodes.yaml"));

@@ -28,6 +28,7 @@ use crate::variant::Variant;
 use crate::{agent, down, interrupt, ip, netns, ovs};
 
 mod normal;
+pub mod policy;
 
 /// Pods on a node in the ADD figures.
 const N_PODS: usize = 110;

@@ -19,6 +19,7 @@ mod leftovers;
 mod load;
 mod mtu;
 mod ovs_restart;
+mod policy;
 mod reboot;
 mod spoof;
 mod spoof6;
@@ -190,7 +191,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 17] = [
+const SCENARIOS: [Scenario; 20] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -286,6 +287,24 @@ const SCENARIOS: [Scenario; 17] = [
         about: "Pods through the API and kubectl; a kubelet that restarts takes its Pods over",
         needs: Needs::Nothing,
         run: cluster::run,
+    },
+    Scenario {
+        name: "policy",
+        about: "Kubernetes NetworkPolicies let pass and drop what they say, cell by cell",
+        needs: Needs::Nothing,
+        run: policy::run,
+    },
+    Scenario {
+        name: "policy-native",
+        about: "Antrea's policies: tiers, priorities, Drop, Reject, Pass, groups, status",
+        needs: Needs::Nothing,
+        run: policy::native::run,
+    },
+    Scenario {
+        name: "policy-faults",
+        about: "no packet passes or is lost wrongly while agents and the controller come and go",
+        needs: Needs::Nothing,
+        run: policy::faults::run,
     },
     Scenario {
         name: "clean",

@@ -184,9 +184,22 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
+/// What `bench` measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BenchWhat {
+    /// ADD, the plugin, pairs of Pods.
+    #[default]
+    Network,
+    /// From a policy that is created to one that is enforced.
+    Policy,
+}
+
 /// Options of `bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
+    /// What to measure.
+    #[arg(value_enum, default_value_t)]
+    pub what: BenchWhat,
     /// Where the node programs are [default: beside this program].
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,

@@ -22,6 +22,7 @@ use crate::process::{Start, last_words};
 use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::Progress;
 use crate::up::POD_PATIENCE;
+use crate::variant::IpFamily;
 
 /// Role of the API server, or of the way to one, in the state file.
 pub const ROLE_API: &str = "apiserver";
@@ -32,6 +33,8 @@ pub const ROLE_SCHEDULER: &str = "scheduler";
 /// Role of a kubelet in the state file.
 pub const ROLE_KUBELET: &str = "kubelet";
 
+/// Port on which the controller serves.
+const CONTROLLER_PORT: u16 = 10349;
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const NODES_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -371,7 +374,8 @@ pub fn accounts(store_dir: &crate::layout::Layout, nodes: &[String]) -> Vec<Acco
     ];
     for node in nodes {
         let paths = store_dir.node(node);
-        all.push(Account::new("antrea-agent", paths.kubeconfig("agent")));
+        let agent = Account::new("antrea-agent", paths.kubeconfig("agent"));
+        all.push(Account { node: Some(node.clone()), ..agent });
         all.push(Account::new("lab-kubelet", paths.kubeconfig(ROLE_KUBELET)));
     }
     all
@@ -384,23 +388,51 @@ pub struct Account {
     pub service_account: &'static str,
     /// Its kubeconfig.
     pub kubeconfig: std::path::PathBuf,
+    /// The node that its token tells.
+    pub node: Option<String>,
 }
 
 impl Account {
     fn new(service_account: &'static str, kubeconfig: std::path::PathBuf) -> Self {
-        Self { service_account, kubeconfig }
+        Self { service_account, kubeconfig, node: None }
     }
 }
 
 /// What the cluster needs before its components can start: kinds, identities, rights.
 #[must_use]
-pub fn manifests() -> [&'static str; 4] {
+pub fn manifests() -> [&'static str; 9] {
     [
         include_str!("../../../deploy/crds/antreaagentinfos.yaml"),
         include_str!("../../../deploy/crds/antreacontrollerinfos.yaml"),
+        include_str!("../../../deploy/crds/clustergroups.yaml"),
+        include_str!("../../../deploy/crds/clusternetworkpolicies.yaml"),
+        include_str!("../../../deploy/crds/groups.yaml"),
+        include_str!("../../../deploy/crds/networkpolicies.yaml"),
+        include_str!("../../../deploy/crds/tiers.yaml"),
         include_str!("../../../deploy/rbac.yaml"),
         include_str!("../../../deploy/lab/rbac.yaml"),
     ]
+}
+
+/// What the API server needs to hand requests on to the controller.
+#[must_use]
+pub fn aggregation(family: IpFamily) -> [String; 2] {
+    let mut text = String::from(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: antrea, namespace: kube-system}\n\
+         spec:\n  ports: [{port: 443, protocol: TCP, targetPort: 10349}]\n",
+    );
+    for address in addressing::api_server(family) {
+        let kind = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        text.push_str(&format!(
+            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
+             name: antrea-{}\n  namespace: kube-system\n  \
+             labels: {{kubernetes.io/service-name: antrea}}\naddressType: {kind}\n\
+             endpoints: [{{addresses: [\"{address}\"], conditions: {{ready: true}}}}]\n\
+             ports: [{{name: \"\", port: {CONTROLLER_PORT}, protocol: TCP}}]\n",
+            kind.to_lowercase()
+        ));
+    }
+    [text, include_str!("../../../deploy/aggregation.yaml").to_owned()]
 }
 
 fn own_program(store: &Store, log: &std::path::Path) -> Result<Start> {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{
-    CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden, JsonArgs,
-    NodeCommand, PodCommand, UpArgs,
+    BenchWhat, CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden,
+    JsonArgs, NodeCommand, PodCommand, UpArgs,
 };
 use crate::cluster;
 use crate::container;
@@ -83,8 +83,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         }
         Command::Bench(args) => {
             preflight::root()?;
-            let figures =
-                bench::run(layout.dir(), bin_dir(args.bin_dir.as_deref())?, &Progress::start())?;
+            let bin_dir = bin_dir(args.bin_dir.as_deref())?;
+            let run = match args.what {
+                BenchWhat::Network => bench::run,
+                BenchWhat::Policy => bench::policy::run,
+            };
+            let figures = run(layout.dir(), bin_dir, &Progress::start())?;
             if args.json { ui::json(&figures)? } else { bench::print(&figures) }
         }
         Command::Hidden(_) => {}

@@ -259,11 +259,11 @@ pub fn mac_for(ips: &[IpAddr]) -> MacAddr {
 
 /// Interfaces for tests.
 #[cfg(test)]
-pub(super) mod fixture {
+pub(crate) mod fixture {
     use super::*;
 
     /// A complete interface of a Pod named like its container.
-    pub(in super::super) fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
+    pub(crate) fn mk_record(container_id: &str, ofport: u32) -> PodRecord {
         let attachment = Attachment::new(container_id, USUAL_IFNAME).unwrap();
         let pod = PodName { namespace: "shop".into(), name: container_id.into() };
         let ips = vec!["10.77.1.5".parse().unwrap()];

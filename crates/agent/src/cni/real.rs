@@ -41,6 +41,8 @@ pub struct RealConfig {
     pub userspace: bool,
     /// Pods send whole checksums in any case (`disableTXChecksumOffload`).
     pub tx_checksum_off: bool,
+    /// Keeps ports of new Pods closed until their policies are known.
+    pub gate: Option<crate::policy::Gate>,
 }
 
 /// Why the real node cannot be worked on.
@@ -78,7 +80,7 @@ pub async fn connect(
     let links = links::RealLinks::open(&config)?;
     let conntrack = conntrack::RealConntrack::open(&config)?;
     let ports = ports::RealPorts::new(ovsdb, config.bridge_name.clone(), bridge.clone());
-    let flows = flows::RealFlows::new(bridge, config.node);
+    let flows = flows::RealFlows::new(bridge, config.node, config.gate);
     Ok(Node {
         ipam: Arc::new(ipam::RealIpam::new(config.network.clone())),
         net: Arc::new(links),

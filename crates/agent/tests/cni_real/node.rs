@@ -126,6 +126,7 @@ impl Node {
                     host_proc: "/host".into(),
                     userspace: true,
                     tx_checksum_off: false,
+                    gate: None,
                 },
                 ovsdb.clone(),
                 bridge.clone(),

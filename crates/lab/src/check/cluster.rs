@@ -263,7 +263,7 @@ fn reboot(store: &Store, progress: &Progress) -> Result<Duration> {
 }
 
 /// Runs kubectl as the administrator; gives whether it succeeded and all it said.
-fn kubectl(store: &Store, args: &[&str]) -> Result<(bool, String)> {
+pub(super) fn kubectl(store: &Store, args: &[&str]) -> Result<(bool, String)> {
     let output = program("kubectl")
         .arg("--kubeconfig")
         .arg(store.layout().admin_kubeconfig())
@@ -346,7 +346,7 @@ fn kubectl_works(store: &Store) -> Result<usize> {
 }
 
 /// Every component has the rights it needs: none was refused anything.
-fn nothing_forbidden(store: &Store) -> Result<()> {
+pub(super) fn nothing_forbidden(store: &Store) -> Result<()> {
     let layout = store.layout();
     let mut logs: Vec<_> = [cluster::ROLE_CONTROLLER, cluster::ROLE_SCHEDULER]
         .iter()

@@ -4,12 +4,13 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kube_io::service_accounts::{TokenRequest, request_token};
 use kubelab::{Options, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::{accounts, manifests, token_kubeconfig};
 use crate::addressing;
@@ -67,11 +68,15 @@ async fn serve(store: &Store) -> Result<()> {
         kubelet_advice: format!("{} starts it", layout.command("node start NODE kubelet")),
         service_cidrs: addressing::service_cidrs(family),
         node_grace: state.node_grace,
+        dial: Some(dial_from_underlay(layout)),
         ..Options::new(layout.dir().join("apiserver"))
     };
     let server = Server::start(options).await.doing(|| "start the API server".into())?;
     for text in manifests() {
         server.apply_yaml(text).doing(|| "apply the cluster's manifests".into())?;
+    }
+    for text in super::aggregation(family) {
+        server.apply_yaml(&text).doing(|| "apply the controller's manifests".into())?;
     }
     let admin = server
         .admin_kubeconfig(&format!("https://127.0.0.1:{port}"))
@@ -79,9 +84,12 @@ async fn serve(store: &Store) -> Result<()> {
     write_secret(&layout.admin_kubeconfig(), &admin)?;
     let nodes: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
     for account in accounts(layout, &nodes) {
-        let text = server
-            .kubeconfig_for(&addressing::api_url(family), "kube-system", account.service_account)
-            .doing(|| format!("make a kubeconfig for {}", account.service_account))?;
+        let (url, name) = (addressing::api_url(family), account.service_account);
+        let text = match &account.node {
+            Some(node) => server.kubeconfig_on_node(&url, "kube-system", name, node),
+            None => server.kubeconfig_for(&url, "kube-system", name),
+        };
+        let text = text.doing(|| format!("make a kubeconfig for {}", account.service_account))?;
         write_secret(&account.kubeconfig, &text)?;
     }
     state::write(&ready_file(layout), &Ready { port: Some(port) })?;
@@ -143,6 +151,22 @@ async fn forward(store: &Store) -> Result<()> {
             ended = until_ended() => return ended,
         }
     }
+}
+
+/// The controller is on the underlay, as the nodes are.
+fn dial_from_underlay(layout: &Layout) -> kubelab::Dial {
+    let netns = layout.underlay_netns();
+    Arc::new(move |address: SocketAddr| {
+        let netns = netns.clone();
+        Box::pin(async move {
+            let socket = netns::enter(&netns, || match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4(),
+                SocketAddr::V6(_) => TcpSocket::new_v6(),
+            });
+            let socket = socket.map_err(|error| std::io::Error::other(error.chain()))??;
+            socket.connect(address).await
+        })
+    })
 }
 
 fn listen_on_underlay(layout: &Layout, family: IpFamily) -> Result<Vec<TcpListener>> {

@@ -14,6 +14,7 @@
 //! a rule selects (`policy`), and which flows share a match (`policy::realize`).
 
 mod clause;
+mod closed;
 mod gates;
 mod isolation;
 mod packet_in;
@@ -27,6 +28,7 @@ use openflow::TableId;
 pub use clause::{
     Clause, ClauseKey, Family, L4, ServiceMatch, ServiceSpec, Transport, clause_flow,
 };
+pub use closed::closed_flows;
 pub use gates::{HostMark, PolicyConfig, node_flows};
 pub use isolation::{Isolation, dns_flows};
 pub use packet_in::{PolicyPacket, read_packet_in};

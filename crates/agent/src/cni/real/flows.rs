@@ -14,6 +14,7 @@ use tracing::warn;
 use super::super::model::PodRecord;
 use super::super::traits::{Flows, FlowsError};
 use super::switch_gone;
+use crate::policy::Gate;
 
 /// Whose the flows are at the bridge.
 const OWNER: Owner = Owner(Category::PodConnectivity.number());
@@ -23,11 +24,16 @@ const OWNER: Owner = Owner(Category::PodConnectivity.number());
 pub(super) struct RealFlows {
     bridge: Bridge,
     node: NodeConfig,
+    /// Keeps ports of new Pods closed; none where there are no policies.
+    gate: Option<Gate>,
 }
 
+/// How long a request waits for its Pod's policies: longer than they usually take.
+const GATE_PATIENCE: Duration = Duration::from_millis(500);
+
 impl RealFlows {
-    pub(super) fn new(bridge: Bridge, node: NodeConfig) -> Self {
-        Self { bridge, node }
+    pub(super) fn new(bridge: Bridge, node: NodeConfig, gate: Option<Gate>) -> Self {
+        Self { bridge, node, gate }
     }
 
     fn intents(&self, record: &PodRecord) -> Vec<Intent> {
@@ -81,8 +87,17 @@ impl Flows for RealFlows {
 
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError> {
         let key = key(&record.attachment);
+        if let Some(gate) = &self.gate {
+            gate.close(record);
+        }
         self.bridge.set(OWNER, &key, self.intents(record));
-        let installed = async { self.bridge.barrier_for(OWNER, &key).await.map_err(translate) };
+        let installed = async {
+            self.bridge.barrier_for(OWNER, &key).await.map_err(translate)?;
+            if let Some(gate) = &self.gate {
+                gate.opened(&record.attachment, GATE_PATIENCE).await;
+            }
+            Ok(())
+        };
         self.while_reachable(installed).await
     }
 
@@ -99,6 +114,9 @@ impl Flows for RealFlows {
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError> {
         let key = key(attachment);
         self.bridge.remove(OWNER, &key);
+        if let Some(gate) = &self.gate {
+            gate.forget(attachment);
+        }
         let removed = async { self.bridge.barrier_for(OWNER, &key).await.map_err(translate) };
         self.while_reachable(removed).await
     }

@@ -1,0 +1,50 @@
+//! Network policy on this node: what the controller computed for it becomes flows.
+//!
+//! One loop (`run`) feeds `policy::realize` with what the watches (`feed`), the Pods' interfaces and
+//! the switch say, and carries out what it decides. What was known last is kept on disk (`known`),
+//! for a start while no controller answers. A new Pod's port is closed until its policies are known
+//! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
+//! answered (`packets`, `reject`), and what is to be logged is (`audit`).
+//!
+//! Not here: decisions (`policy::realize`), flows (`pipeline::policy`).
+
+mod audit;
+mod feed;
+mod gate;
+mod known;
+mod packets;
+mod pods;
+mod reject;
+mod report;
+mod run;
+
+use pipeline::Category;
+use switch::bridge::Owner;
+use tokio::sync::watch;
+
+pub(crate) use audit::AuditConfig;
+pub use gate::Gate;
+pub(crate) use run::{AntreaPolicies, PolicyLoop};
+
+/// Owner of policies' flows on the bridge.
+pub const OWNER: Owner = Owner(Category::NetworkPolicy.number());
+
+/// How much of policy this node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Policies.
+    pub policies: usize,
+    /// Groups of peers.
+    pub address_groups: usize,
+    /// Groups of targets.
+    pub applied_to_groups: usize,
+    /// Rules for what Pods get.
+    pub ingress_rules: usize,
+    /// Rules for what Pods send.
+    pub egress_rules: usize,
+    /// Whether all watches stand.
+    pub connected: bool,
+}
+
+/// Follows the counts.
+pub type CountsRx = watch::Receiver<Counts>;

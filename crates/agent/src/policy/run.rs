@@ -1,0 +1,541 @@
+//! The loop around the state machine: takes in what changed, carries out what follows.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use apis::controlplane::NetworkPolicy;
+use jiff::Zoned;
+use kube_io::Client;
+use kube_io::controlplane::Controlplane;
+use openflow::Intent;
+use pipeline::policy::Direction;
+use policy::realize::{
+    AsOf, Config, Event, Kind, Op, PodKey, PolicyStatus, Realizer, RefusedFlow, recover, rules_in,
+};
+use switch::bridge::{Bridge, BridgeState};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::audit::{Audit, AuditConfig};
+use super::feed::{self, Fed, Taken};
+use super::gate::{Gate, GateEvent};
+use super::known::Known;
+use super::pods::{Pods, local_pod};
+use super::{Counts, OWNER, packets, report};
+use crate::cni::PodRecord;
+
+/// How long a controller is waited for before the last known set is taken.
+const CONTROLLER_PATIENCE: Duration = Duration::from_secs(3);
+/// Changes within this time are kept on disk together.
+const SAVE_AFTER: Duration = Duration::from_secs(1);
+/// Pause between attempts to read the switch at the start.
+const READ_RETRY: Duration = Duration::from_millis(100);
+/// Events that are taken in together.
+const BATCH: usize = 512;
+/// Beginning of the keys of flows that hold DNS answers.
+const DNS_KEY: &str = "dns/";
+/// What is said of policies with domain names.
+const NO_NAMES: &str = "peers named by domain are not supported yet: such a peer matches nothing";
+/// The name under which bookmarks tell of Pods.
+const PODS: &str = "pods";
+
+/// What the loop works with.
+pub(crate) struct PolicyLoop {
+    /// The API server.
+    pub(crate) client: Client,
+    /// The way to the controller.
+    pub(crate) controlplane: Controlplane,
+    /// Name of this node.
+    pub(crate) node: String,
+    /// Where the last known set is kept.
+    pub(crate) state_dir: PathBuf,
+    /// Where flows go.
+    pub(crate) bridge: Bridge,
+    /// What does not change.
+    pub(crate) config: Config,
+    /// Whether the gate AntreaPolicy is on.
+    pub(crate) antrea_policies: AntreaPolicies,
+    /// Ports of new Pods.
+    pub(crate) gate: Gate,
+    /// What it tells.
+    pub(crate) gate_rx: mpsc::UnboundedReceiver<GateEvent>,
+    /// Complete interfaces.
+    pub(crate) interfaces: watch::Receiver<Arc<Vec<PodRecord>>>,
+    /// Whether the interfaces of before are taken over.
+    pub(crate) restored: watch::Receiver<bool>,
+    /// How the audit log is kept.
+    pub(crate) audit: AuditConfig,
+    /// Where counts are shown.
+    pub(crate) counts_tx: watch::Sender<Counts>,
+}
+
+/// Whether policies of Antrea's own kinds are realized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AntreaPolicies {
+    /// They are.
+    On,
+    /// Only those of Kubernetes are.
+    Off,
+}
+
+/// What waits for the flows of before to be on the switch.
+#[derive(Debug, Default)]
+struct After {
+    statuses: Vec<PolicyStatus>,
+    covered: Vec<PodKey>,
+}
+
+/// The loop's state.
+struct Running {
+    realizer: Realizer,
+    bridge: Bridge,
+    started: Instant,
+    pods: Pods,
+    records: Vec<PodRecord>,
+    names: [BTreeSet<String>; 3],
+    /// Policies that name peers by domain names.
+    by_name: BTreeSet<String>,
+    broken: BTreeSet<Kind>,
+    listed: BTreeSet<Kind>,
+    refused: Vec<RefusedFlow>,
+    after_tx: mpsc::UnboundedSender<After>,
+    counts_tx: watch::Sender<Counts>,
+    audit: Audit,
+    /// When what is known is kept.
+    save_at: Option<Instant>,
+}
+
+impl PolicyLoop {
+    /// Runs until cancelled.
+    ///
+    /// # Errors
+    /// None for now; a failure would end the agent.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<()> {
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            outcome = self.follow(stop.clone()) => outcome,
+        }
+    }
+
+    async fn follow(mut self, stop: CancellationToken) -> Result<()> {
+        let recovered = read_numbers(&self.bridge).await;
+        if self.restored.wait_for(|restored| *restored).await.is_err() {
+            return Ok(());
+        }
+        let taken = match self.antrea_policies {
+            AntreaPolicies::On => Taken::All,
+            AntreaPolicies::Off => Taken::Kubernetes,
+        };
+        let mut fed_rx = feed::start(&self.controlplane, taken);
+        let (after_tx, after_rx) = mpsc::unbounded_channel();
+        let (covered_tx, mut covered_rx) = mpsc::unbounded_channel();
+        let (statuses_tx, statuses_rx) = mpsc::unbounded_channel();
+        tokio::spawn(carry_on(self.bridge.clone(), after_rx, statuses_tx, covered_tx));
+        tokio::spawn(report::run(self.controlplane.clone(), self.node.clone(), statuses_rx));
+        let (versions_tx, mut versions_rx) = mpsc::unbounded_channel();
+        let known = Known::new(&self.state_dir);
+        let mut to_log = packets::start(&self.bridge);
+        let mut state = self.bridge.state();
+        let mut running = Running {
+            realizer: Realizer::new(self.config),
+            bridge: self.bridge.clone(),
+            started: Instant::now(),
+            pods: Pods::default(),
+            records: Vec::new(),
+            names: Default::default(),
+            by_name: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            refused: Vec::new(),
+            after_tx,
+            counts_tx: self.counts_tx.clone(),
+            audit: Audit::new(self.audit),
+            save_at: None,
+        };
+        running.step(vec![Event::Recovered(recovered)]);
+        running.list(&self.interfaces.borrow_and_update().clone());
+        let held = first_lists(&mut fed_rx, &known).await;
+        running.take(held);
+
+        let mut fed = Vec::new();
+        loop {
+            let log_at = running.audit.deadline().map(|at| running.started + at);
+            let tick = running.realizer.deadline().map(|at| running.started + at);
+            tokio::select! {
+                n = fed_rx.recv_many(&mut fed, BATCH) => {
+                    if n == 0 {
+                        return Ok(());
+                    }
+                    running.take(std::mem::take(&mut fed));
+                }
+                Some(event) = self.gate_rx.recv() => match event {
+                    GateEvent::Made(record) => {
+                        ask_version(&self.client, &record, &versions_tx);
+                        running.made(record);
+                    }
+                    GateEvent::Removed(attachment) => {
+                        running.records.retain(|record| record.attachment != attachment);
+                        let event = running.pods.down(&attachment);
+                        running.step(event.into_iter().collect());
+                    }
+                },
+                Some((record, version)) = versions_rx.recv() => match version {
+                    Some(version) => running.waits(&record, version),
+                    None => self.gate.open(&record.attachment),
+                },
+                Some(pod) = covered_rx.recv() => {
+                    let of_pod = |record: &&PodRecord| is_of(record, &pod);
+                    for record in running.records.iter().filter(of_pod) {
+                        self.gate.open(&record.attachment);
+                    }
+                }
+                Ok(()) = self.interfaces.changed() => {
+                    let records = self.interfaces.borrow_and_update().clone();
+                    running.list(&records);
+                }
+                Ok(()) = state.changed() => {
+                    let seen = state.borrow_and_update().clone();
+                    running.look_at(&seen);
+                }
+                Some(packet) = to_log.recv() => running.log(&packet),
+                () = at(tick) => running.step(vec![Event::Tick]),
+                () = at(log_at) => running.write_log(),
+                () = at(running.save_at) => running.save(&known).await,
+                () = stop.cancelled() => {
+                    running.save(&known).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Whether a policy names peers by domain names.
+fn names_peers(policy: &NetworkPolicy) -> bool {
+    policy.rules.iter().any(|rule| !rule.to.fqdns.is_empty())
+}
+
+/// Sleeps until then; for ever without a time.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn is_of(record: &PodRecord, pod: &PodKey) -> bool {
+    record.pod.namespace == pod.namespace && record.pod.name == pod.name
+}
+
+/// The numbers of rules that are on the switch: they come before any is given out.
+async fn read_numbers(bridge: &Bridge) -> Vec<(policy::realize::RuleOwner, openflow::ConjId)> {
+    let mut state = bridge.state();
+    loop {
+        if state.wait_for(|state| state.connected).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        match bridge.flows_on_switch(OWNER).await {
+            Ok(flows) => return recover(&flows),
+            Err(error) => tracing::debug!("read rules: {}", crate::nodes::chain(&error)),
+        }
+        tokio::time::sleep(READ_RETRY).await;
+    }
+}
+
+/// Waits for the first lists, but not for ever: then what was known last comes before what came.
+async fn first_lists(fed_rx: &mut mpsc::Receiver<Fed>, known: &Known) -> Vec<Fed> {
+    let mut held = Vec::new();
+    let mut listed = BTreeSet::new();
+    let deadline = Instant::now() + CONTROLLER_PATIENCE;
+    while listed.len() < 3 {
+        match tokio::time::timeout_at(deadline, fed_rx.recv()).await {
+            Ok(Some(fed)) => {
+                if let Fed::List(kind, _) = &fed {
+                    listed.insert(*kind);
+                }
+                held.push(fed);
+            }
+            Ok(None) => break,
+            Err(_) => {
+                let known = known.clone();
+                let load = tokio::task::spawn_blocking(move || known.load());
+                let Some(events) = load.await.ok().flatten() else {
+                    tracing::warn!("no controller answers, and nothing is known of policies");
+                    break;
+                };
+                tracing::warn!("no controller answers: the last known policies are enforced");
+                let known = events
+                    .into_iter()
+                    .map(|event| Fed::Event(Kind::NetworkPolicy, Box::new(event)));
+                held = known.chain(held).collect();
+                break;
+            }
+        }
+    }
+    held
+}
+
+/// Asks as of when a Pod is there. One that the API server does not have is nobody's target.
+fn ask_version(
+    client: &Client,
+    record: &PodRecord,
+    versions_tx: &mpsc::UnboundedSender<(PodRecord, Option<u64>)>,
+) {
+    if local_pod(record).is_none() {
+        let _ = versions_tx.send((record.clone(), None));
+        return;
+    }
+    let (client, record, versions_tx) = (client.clone(), record.clone(), versions_tx.clone());
+    tokio::spawn(async move {
+        let (namespace, name) = (&record.pod.namespace, &record.pod.name);
+        let version = match kube_io::pods::version(&client, namespace, name).await {
+            Ok(version) => Some(version),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => {
+                // The gate opens by itself after a while.
+                tracing::warn!("look up Pod {}: {}", record.pod, error.chain());
+                return;
+            }
+        };
+        let _ = versions_tx.send((record, version));
+    });
+}
+
+/// Waits for flows, and then tells what waits for them.
+async fn carry_on(
+    bridge: Bridge,
+    mut after_rx: mpsc::UnboundedReceiver<After>,
+    statuses_tx: mpsc::UnboundedSender<Vec<PolicyStatus>>,
+    covered_tx: mpsc::UnboundedSender<PodKey>,
+) {
+    let mut batch = Vec::new();
+    while after_rx.recv_many(&mut batch, BATCH).await > 0 {
+        // What is refused shows in the state, and comes with a status of its own.
+        let _ = bridge.barrier().await;
+        for after in batch.drain(..) {
+            for pod in after.covered {
+                let _ = covered_tx.send(pod);
+            }
+            if !after.statuses.is_empty() {
+                let _ = statuses_tx.send(after.statuses);
+            }
+        }
+    }
+}
+
+impl Running {
+    fn step(&mut self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let ops = self.realizer.step_all(self.started.elapsed(), events);
+        self.carry_out(ops);
+    }
+
+    fn carry_out(&mut self, ops: Vec<Op>) {
+        let mut changes = Vec::new();
+        let mut after = After::default();
+        let mut synced = false;
+        for op in ops {
+            match op {
+                // Nobody lets DNS answers go on yet, so none is held.
+                Op::Set { key, .. } | Op::Remove { key } if key.starts_with(DNS_KEY) => {}
+                Op::Set { key, flows } => {
+                    changes.push((key, flows.into_iter().map(Intent::from).collect::<Vec<_>>()));
+                }
+                Op::Remove { key } => changes.push((key, Vec::new())),
+                Op::Synced => synced = true,
+                Op::Status(mut status) => {
+                    if self.by_name.contains(&status.uid) {
+                        status.failure.get_or_insert_with(|| NO_NAMES.to_owned());
+                    }
+                    if let Some(failure) = &status.failure {
+                        tracing::warn!(policy = status.uid, "not realized as written: {failure}");
+                    }
+                    after.statuses.push(status);
+                }
+                Op::PodCovered(pod) => after.covered.push(pod),
+                Op::Resolve(name) => tracing::debug!(name, "addresses of the name are stale"),
+            }
+        }
+        let changed = !changes.is_empty();
+        if changed {
+            self.bridge.set_all(OWNER, changes);
+        }
+        if synced {
+            tracing::info!(policies = self.realizer.n_policies(), "policies are in force");
+            self.bridge.synced(OWNER);
+        }
+        if !after.statuses.is_empty() || !after.covered.is_empty() {
+            let _ = self.after_tx.send(after);
+        }
+        if changed || synced {
+            self.count();
+        }
+    }
+
+    /// Takes in what the watches said.
+    fn take(&mut self, fed: Vec<Fed>) {
+        let mut events = Vec::new();
+        let mut again = false;
+        for fed in fed {
+            match fed {
+                Fed::Broken(kind) => {
+                    self.broken.insert(kind);
+                }
+                Fed::List(kind, event) => {
+                    self.broken.remove(&kind);
+                    // Whoever takes statuses may not have got those of before.
+                    again |= !self.listed.insert(kind) && kind == Kind::NetworkPolicy;
+                    self.note(&event);
+                    events.push(*event);
+                }
+                Fed::Event(kind, event) => {
+                    self.broken.remove(&kind);
+                    self.note(&event);
+                    events.push(*event);
+                }
+            }
+        }
+        self.step(events);
+        if again {
+            let statuses: Vec<PolicyStatus> = self.realizer.statuses().collect();
+            let _ = self.after_tx.send(After { statuses, covered: Vec::new() });
+        }
+        self.count();
+    }
+
+    /// Notes names of objects, and that there is something to keep.
+    fn note(&mut self, event: &Event) {
+        fn name(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> String {
+            metadata.name.clone().unwrap_or_default()
+        }
+        let [policies, applied_to, addresses] = &mut self.names;
+        match event {
+            Event::ReplacePolicies(all) => {
+                *policies = all.iter().map(|policy| name(&policy.metadata)).collect();
+                let by_name = all.iter().filter(|policy| names_peers(policy));
+                self.by_name = by_name.map(|policy| name(&policy.metadata)).collect();
+            }
+            Event::PolicySet(policy) => {
+                let uid = name(&policy.metadata);
+                if names_peers(policy) {
+                    self.by_name.insert(uid.clone());
+                } else {
+                    self.by_name.remove(&uid);
+                }
+                policies.insert(uid);
+            }
+            Event::PolicyDeleted(gone) => {
+                policies.remove(gone);
+                self.by_name.remove(gone);
+            }
+            Event::ReplaceAppliedToGroups(all) => {
+                *applied_to = all.iter().map(|group| name(&group.metadata)).collect();
+            }
+            Event::AppliedToGroupSet(group) => drop(applied_to.insert(name(&group.metadata))),
+            Event::AppliedToGroupDeleted(gone) => drop(applied_to.remove(gone)),
+            Event::ReplaceAddressGroups(all) => {
+                *addresses = all.iter().map(|group| name(&group.metadata)).collect();
+            }
+            Event::AddressGroupSet(group) => drop(addresses.insert(name(&group.metadata))),
+            Event::AddressGroupDeleted(gone) => drop(addresses.remove(gone)),
+            Event::AppliedToGroupPatched(_) | Event::AddressGroupPatched(_) => {}
+            _ => return,
+        }
+        self.save_at.get_or_insert_with(|| Instant::now() + SAVE_AFTER);
+    }
+
+    fn made(&mut self, record: PodRecord) {
+        let event = self.pods.up(&record);
+        self.records.retain(|known| known.attachment != record.attachment);
+        self.records.push(record);
+        self.step(event.into_iter().collect());
+    }
+
+    fn waits(&mut self, record: &PodRecord, version: u64) {
+        let Some(pod) = local_pod(record) else { return };
+        let since = AsOf([(PODS.to_owned(), version)].into());
+        self.step(vec![Event::PodWaits { pod: pod.key, since }]);
+    }
+
+    fn list(&mut self, records: &Arc<Vec<PodRecord>>) {
+        let events = self.pods.list(records);
+        self.step(events);
+    }
+
+    /// Finds flows of ours that the switch refused.
+    fn look_at(&mut self, state: &BridgeState) {
+        let ours = state.refused.iter().filter(|refusal| refusal.owner == OWNER);
+        let refused: Vec<RefusedFlow> = ours
+            .map(|refusal| RefusedFlow {
+                rules: rules_in(&refusal.intent),
+                reason: refusal.reason.to_string(),
+            })
+            .collect();
+        if refused != self.refused {
+            self.refused.clone_from(&refused);
+            self.step(vec![Event::Refused(refused)]);
+        }
+    }
+
+    /// Logs who decided about a packet.
+    fn log(&mut self, packet: &packets::ToLog) {
+        let rule = packet.what.rule.and_then(|id| self.realizer.rule(id));
+        let now = self.started.elapsed();
+        let time = Zoned::now().strftime("%Y/%m/%d %H:%M:%S%.6f").to_string();
+        let line = self.audit.note(now, time, &packet.what, rule.as_ref(), &packet.packet);
+        self.audit.write(line.as_slice());
+    }
+
+    fn write_log(&mut self) {
+        let lines = self.audit.due(self.started.elapsed());
+        self.audit.write(&lines);
+    }
+
+    fn count(&self) {
+        let [policies, applied_to, addresses] = &self.names;
+        let mut counts = Counts {
+            policies: policies.len(),
+            address_groups: addresses.len(),
+            applied_to_groups: applied_to.len(),
+            connected: self.broken.is_empty() && self.listed.len() == 3,
+            ..Counts::default()
+        };
+        for (_, info) in self.realizer.rules() {
+            let Some(rule) = info.policy.rules.get(info.rule) else { continue };
+            match direction(rule.direction) {
+                Direction::Ingress => counts.ingress_rules += 1,
+                Direction::Egress => counts.egress_rules += 1,
+            }
+        }
+        self.counts_tx.send_if_modified(|shown| {
+            let changed = *shown != counts;
+            *shown = counts;
+            changed
+        });
+    }
+
+    /// Keeps what is known, unless not everything is known yet.
+    async fn save(&mut self, known: &Known) {
+        if self.save_at.take().is_none() || self.listed.len() < 3 {
+            return;
+        }
+        let (snapshot, known) = (self.realizer.snapshot(), known.clone());
+        let saved = tokio::task::spawn_blocking(move || known.save(&snapshot)).await;
+        if let Err(error) = saved.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(%error, "the known policies are not kept");
+        }
+    }
+}
+
+fn direction(way: apis::controlplane::Direction) -> Direction {
+    match way {
+        apis::controlplane::Direction::Out => Direction::Egress,
+        _ => Direction::Ingress,
+    }
+}

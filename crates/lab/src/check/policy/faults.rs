@@ -1,0 +1,173 @@
+//! Policies hold while agents and the controller come and go, and while they are changed.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::steps::{Do, policy};
+use super::table::{Cell, World};
+use super::traffic::{Traffic, Way};
+use super::{Context, IN_FORCE, Outcome, carry_out, nothing_forbidden, start};
+use crate::agent;
+use crate::cli::{ClusterComponent, NodeComponent};
+use crate::component;
+use crate::error::{Doing, Result};
+use crate::interrupt::wait_for;
+use crate::state::Store;
+
+/// How often policies are changed.
+const N_CHANGES: usize = 40;
+/// What the agent says when policies are in force.
+const IN_FORCE_WORDS: &str = "policies are in force";
+
+/// `x/a` takes only what `x/b` sends to port 80, `z/c` sends only to `y`.
+fn policies() -> [Do; 2] {
+    [
+        policy(
+            "x",
+            "in",
+            "podSelector: {matchLabels: {pod: a}}\npolicyTypes: [Ingress]\ningress:\n\
+             - from: [{podSelector: {matchLabels: {pod: b}}}]\n  \
+             ports: [{port: 80}, {port: 80, protocol: UDP}]",
+        ),
+        policy(
+            "z",
+            "out",
+            "podSelector: {matchLabels: {pod: c}}\npolicyTypes: [Egress]\negress:\n\
+             - to: [{namespaceSelector: {matchLabels: {ns: \"y\"}}}]",
+        ),
+    ]
+}
+
+pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
+    let (lab, world) = start(context, "policyf", 2)?;
+    let store = &lab.0;
+    for policy in &policies() {
+        carry_out(store, policy)?;
+    }
+    await_policies(&world)?;
+    let mut n_tried = 0;
+    let mut under_traffic = |what: &str, faults: &dyn Fn(&Traffic) -> Result<()>| {
+        context.progress.step(what);
+        let traffic = Traffic::start(&allowed(&world), &denied(&world))?;
+        faults(&traffic)?;
+        traffic.flows(500)?;
+        let report = traffic.finish();
+        n_tried += report.n_denied + report.n_connections;
+        n_tried += report.datagrams.iter().map(|report| report.sent).sum::<u64>();
+        report.check(what)
+    };
+    let nodes: Vec<String> = store.get().nodes.into_iter().map(|node| node.name).collect();
+
+    under_traffic("agents are killed and started", &|traffic| {
+        for node in &nodes {
+            let before = n_in_force(store, node)?;
+            component::kill(store, node, NodeComponent::Agent)?;
+            traffic.flows(200)?;
+            component::start(store, node, NodeComponent::Agent)?;
+            await_in_force(store, node, before)?;
+        }
+        Ok(())
+    })?;
+    under_traffic("the controller is killed and started", &|traffic| {
+        component::kill_cluster(store, ClusterComponent::Controller)?;
+        traffic.flows(1000)?;
+        component::start_cluster(store, ClusterComponent::Controller)?;
+        traffic.flows(3000)
+    })?;
+    under_traffic("agents start while there is no controller", &|traffic| {
+        component::kill_cluster(store, ClusterComponent::Controller)?;
+        for node in &nodes {
+            let before = n_in_force(store, node)?;
+            component::kill(store, node, NodeComponent::Agent)?;
+            component::start(store, node, NodeComponent::Agent)?;
+            await_in_force(store, node, before)?;
+            traffic.flows(200)?;
+        }
+        component::start_cluster(store, ClusterComponent::Controller)?;
+        traffic.flows(3000)
+    })?;
+    under_traffic("policies are changed", &|traffic| {
+        for n in 0..N_CHANGES {
+            change(store, n)?;
+            traffic.flows(20)?;
+        }
+        Ok(())
+    })?;
+    // What was changed last holds, on all nodes.
+    await_policies(&world)?;
+    nothing_forbidden(store)?;
+    Ok(Outcome::Passed(json!({ "packetsAndConnections": n_tried, "changes": N_CHANGES })))
+}
+
+fn allowed(world: &World) -> [Way<'_>; 2] {
+    [
+        (world.place("x", "b"), world.place("x", "a"), 80),
+        (world.place("z", "c"), world.place("y", "a"), 80),
+    ]
+}
+
+fn denied(world: &World) -> [Way<'_>; 3] {
+    [
+        (world.place("y", "b"), world.place("x", "a"), 80),
+        (world.place("x", "b"), world.place("x", "a"), 81),
+        (world.place("z", "c"), world.place("x", "c"), 80),
+    ]
+}
+
+fn await_policies(world: &World) -> Result<()> {
+    let table = |cell: &Cell<'_>| {
+        let into = cell.to() != ("x", "a") || (cell.from() == ("x", "b") && cell.port() == 80);
+        into && (cell.from() != ("z", "c") || cell.to().0 == "y")
+    };
+    world.await_table(&table, IN_FORCE).doing(|| "policies come into force".into())
+}
+
+/// Changes that leave what is tried as it is: the same said otherwise, and said by more policies.
+fn change(store: &Store, n: usize) -> Result<()> {
+    let others = ["c", "d", "e"][n % 3];
+    let changed = policy(
+        "x",
+        "in",
+        &format!(
+            "podSelector: {{matchExpressions: [{{key: pod, operator: In, values: [a, {others}]}}]}}\n\
+             policyTypes: [Ingress]\ningress:\n- from: [{{podSelector: {{matchExpressions: [{{key: \
+             pod, operator: In, values: [b, q{}]}}]}}}}]\n  \
+             ports: [{{port: 80}}, {{port: 80, protocol: UDP}}]",
+            n % 5
+        ),
+    );
+    let extra = policy(
+        "x",
+        "extra",
+        "podSelector: {matchLabels: {pod: a}}\npolicyTypes: [Ingress]\ningress:\n\
+         - from: [{podSelector: {matchLabels: {pod: b}}}]\n  \
+         ports: [{port: 80, protocol: UDP}, {port: 80}]",
+    );
+    let no_extra = match &extra {
+        Do::Apply(text) => Do::Delete(text.clone()),
+        other => return carry_out(store, other),
+    };
+    match n % 4 {
+        0 | 2 => carry_out(store, &changed),
+        1 => carry_out(store, &extra),
+        _ if n + 1 == N_CHANGES => {
+            carry_out(store, &policies()[0])?;
+            carry_out(store, &no_extra)
+        }
+        _ => carry_out(store, &no_extra),
+    }
+}
+
+/// How often the agent of a node said that policies are in force.
+fn n_in_force(store: &Store, node: &str) -> Result<usize> {
+    let log = store.layout().node(node).log(agent::ROLE);
+    let text = std::fs::read_to_string(&log).doing(|| format!("read {}", log.display()))?;
+    Ok(text.matches(IN_FORCE_WORDS).count())
+}
+
+fn await_in_force(store: &Store, node: &str, before: usize) -> Result<()> {
+    wait_for(Duration::from_secs(20), &format!("policies are in force on {node}"), || {
+        n_in_force(store, node).is_ok_and(|n| n > before).then_some(())
+    })
+}
