@@ -80,7 +80,11 @@ async fn policies_reach_whoever_may_read_them() {
             tiers.lines().count() == 6
         })
         .await;
-    world.apply(OBJECTS).await;
+    world
+        .eventually(SOON, "the webhooks are trusted", async || {
+            world.kubectl_with(&["apply", "-f", "-"], OBJECTS).is_some_and(|(done, _)| done)
+        })
+        .await;
     world
         .eventually(SOON, "both policies are served", async || {
             list(&world, "networkpolicies", "").len() == 2

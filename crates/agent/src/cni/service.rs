@@ -77,7 +77,9 @@ async fn del(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, C
 async fn check(shared: Arc<Shared>, args: Option<CniCmdArgs>) -> Result<Vec<u8>, CniFailure> {
     let request = CmdRequest::parse(Verb::Check, args)?;
     let _guard = shared.locks.lock(&request.attachment).await;
-    let node = shared.node()?;
+    // vswitchd writes the number of a port into the database after it has told it to us: while it
+    // does not answer, one that is missing there says nothing.
+    let node = shared.reachable_node(SWITCH_PATIENCE).await?;
     shared.check(&node, &request).await?;
     Ok(Vec::new())
 }
