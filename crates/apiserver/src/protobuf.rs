@@ -2,7 +2,7 @@
 //!
 //! A body is an envelope with apiVersion, kind and the object; the object is read by its shape and
 //! a table of field numbers. A field that the table does not know is an error that names it. What
-//! is sent in protobuf is put together in [`write`].
+//! is sent in protobuf is put together in [`mod@write`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! window, or asks for a version that has left it, gets one `ERROR` event with a 410 and ends. So a
 //! slow client costs no memory beyond one batch of shared bytes, and a dead one ends with its
 //! connection. Bookmarks tell how far a quiet watch has read, and at once (though not more often
-//! than every [`PROGRESS`]) when the inputs of the source went on without a visible change.
+//! than every `PROGRESS`) when the inputs of the source went on without a visible change.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! "k8s\0" | runtime.Unknown { 1: TypeMeta { 1: apiVersion, 2: kind }, 2: raw message }
 //! ```
 //!
-//! Field numbers are the published ones ([`messages`], [`meta`]). An empty field is left out, which
+//! Field numbers are the published ones (`messages`, `meta`). An empty field is left out, which
 //! proto2 readers take as its zero value; fields are written in the order of their numbers, so equal
 //! objects give equal bytes. Unknown fields are skipped, as protobuf asks; a known field of the wrong
 //! form is an error that names it. `managedFields` is neither written nor read.
