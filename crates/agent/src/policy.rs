@@ -4,9 +4,10 @@
 //! the switch say, and carries out what it decides. What was known last is kept on disk (`known`),
 //! for a start while no controller answers. A new Pod's port is closed until its policies are known
 //! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
-//! answered (`packets`, `reject`), and what is to be logged is (`audit`).
+//! answered (`packets`), and what is to be logged is (`audit`).
 //!
-//! Not here: decisions (`policy::realize`), flows (`pipeline::policy`).
+//! Not here: decisions (`policy::realize`), flows (`pipeline::policy`), answers to what is rejected
+//! (`pipeline::reject`), lines of the log (`policy::audit`).
 
 mod audit;
 mod feed;
@@ -14,7 +15,6 @@ mod gate;
 mod known;
 mod packets;
 mod pods;
-mod reject;
 mod report;
 mod run;
 

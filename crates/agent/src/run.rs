@@ -150,6 +150,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                 node: options.node_name.clone(),
                 state_dir: options.state_dir.clone(),
                 bridge: bridge.clone(),
+                network: network.node.clone(),
                 config: realize::Config::new(policy_config),
                 antrea_policies,
                 gate: gate.clone(),

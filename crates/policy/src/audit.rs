@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use apis::controlplane::{NetworkPolicyReference, PolicyType};
-use pipeline::packet::{Headers, protocol};
+use pipeline::packet::protocol;
 use pipeline::policy::{Direction, Verdict};
 
 /// How long the same packets are gathered.
@@ -31,7 +31,7 @@ pub struct Entry {
     pub direction: Direction,
     /// What it says.
     pub verdict: Verdict,
-    /// Its OpenFlow priority.
+    /// Its place in its policy; none for Kubernetes' own.
     pub priority: Option<u16>,
     /// The Pod it is applied to, as `namespace/name`; empty for none.
     pub applied_to: String,
@@ -56,16 +56,6 @@ pub struct Line {
     pub at: Duration,
     /// The line without its time.
     pub text: String,
-}
-
-impl Entry {
-    /// Puts addresses and ports of a packet in.
-    #[must_use]
-    pub fn packet(mut self, headers: &Headers) -> Self {
-        (self.src, self.dst) = (headers.src, headers.dst);
-        (self.ports, self.protocol, self.len) = (headers.ports(), headers.protocol, headers.ip_len);
-        self
-    }
 }
 
 /// A value, or the word for none.

@@ -285,17 +285,14 @@ mod tests {
     use super::*;
 
     fn mk_record() -> PodRecord {
-        let attachment = Attachment::new("c1", "eth0").unwrap();
         let pod = PodName { namespace: "shop".into(), name: "web-frontend-0".into() };
+        let named_otherwise = fixture::mk_record("c1", 17);
         PodRecord {
-            host_name: HostIfName::generate(&pod, &attachment, 0),
-            attachment,
+            host_name: HostIfName::generate(&pod, &named_otherwise.attachment, 0),
             pod,
-            netns: "/run/netns/p".into(),
-            network: "antrea".into(),
             mac: MacAddr([0x5e, 0x41, 10, 77, 1, 5]),
             ips: vec!["10.77.1.5".parse().unwrap(), "fd77::5".parse().unwrap()],
-            ofport: OfPort(17),
+            ..named_otherwise
         }
     }
 

@@ -1,25 +1,18 @@
-//! The audit log: a line for each connection that a logged rule decided about.
+//! The audit log's file, and what of a packet stands in it.
 //!
-//! Lines for denied packets that differ in nothing but time are joined for a second, with their
-//! number. Pure but for [`Audit::write`]; the clock is an argument.
+//! Which lines are written, joined or lost is decided by `policy::audit`.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use openflow::message::PacketIn;
-use pipeline::policy::{Direction, Place, PolicyPacket, Verdict};
+use pipeline::packet::Headers;
+use pipeline::policy::{Direction, Place, PolicyPacket};
+use policy::audit::Entry;
 use policy::realize::RuleInfo;
 
-/// Lines of denied packets are joined for so long.
-const JOIN: Duration = Duration::from_secs(1);
-/// Different lines that may wait; more are written at once.
-const MOST: usize = 4096;
-/// What stands for nothing.
-const NONE: &str = "<nil>";
+use crate::cni::PodRecord;
 
 /// How the file is kept.
 #[derive(Clone, Debug)]
@@ -32,63 +25,17 @@ pub(crate) struct AuditConfig {
     pub(crate) max_backups: usize,
 }
 
-/// A line that waits.
+/// The file.
 #[derive(Debug)]
-struct Waiting {
-    first: Duration,
-    time: String,
-    n: u64,
-}
-
-/// Lines that wait, and the file.
-#[derive(Debug)]
-pub(super) struct Audit {
+pub(super) struct AuditFile {
     config: AuditConfig,
     file: Option<(File, u64)>,
-    waiting: BTreeMap<String, Waiting>,
     failed: bool,
 }
 
-impl Audit {
+impl AuditFile {
     pub(super) fn new(config: AuditConfig) -> Self {
-        Self { config, file: None, waiting: BTreeMap::new(), failed: false }
-    }
-
-    /// Takes a packet in; gives lines that are to be written at once.
-    pub(super) fn note(
-        &mut self,
-        now: Duration,
-        time: String,
-        what: &PolicyPacket,
-        rule: Option<&RuleInfo>,
-        packet: &PacketIn,
-    ) -> Option<String> {
-        let line = line(what, rule, packet)?;
-        if matches!(what.verdict, Verdict::Allow | Verdict::Pass) || self.waiting.len() >= MOST {
-            return Some(format!("{time} {line}"));
-        }
-        let entry = self.waiting.entry(line);
-        entry.or_insert(Waiting { first: now, time, n: 0 }).n += 1;
-        None
-    }
-
-    /// When lines are due.
-    pub(super) fn deadline(&self) -> Option<Duration> {
-        self.waiting.values().map(|waiting| waiting.first + JOIN).min()
-    }
-
-    /// Lines that waited long enough.
-    pub(super) fn due(&mut self, now: Duration) -> Vec<String> {
-        let over = |waiting: &Waiting| waiting.first + JOIN <= now;
-        let due = self.waiting.extract_if(.., |_, waiting| over(waiting));
-        due.map(|(line, waiting)| match waiting.n {
-            1 => format!("{} {line}", waiting.time),
-            n => {
-                let seconds = now.saturating_sub(waiting.first).as_secs_f64();
-                format!("{} {line} [{n} packets in {seconds:.3}s]", waiting.time)
-            }
-        })
-        .collect()
+        Self { config, file: None, failed: false }
     }
 
     /// Writes lines; a file that cannot be written is said once.
@@ -145,95 +92,36 @@ fn rotate(path: &Path, max_backups: usize) -> io::Result<()> {
     fs::rename(path, numbered(1))
 }
 
-/// Everything of a line but its time; none for what is no IP packet.
-fn line(what: &PolicyPacket, rule: Option<&RuleInfo>, packet: &PacketIn) -> Option<String> {
-    let met = Packet::read(&packet.data)?;
-    let table = pipeline::fields::table_name(packet.table);
-    let word = |text: String| if text.is_empty() { NONE.to_owned() } else { text };
-    let (mut name, mut reference, mut label, mut priority) =
-        (NONE.to_owned(), "K8sNetworkPolicy".to_owned(), NONE.to_owned(), NONE.to_owned());
-    if let Some(rule) = rule {
-        if let Some(source) = rule.source() {
-            reference = if source.namespace.is_empty() {
-                format!("{}:{}", source.type_, source.name)
-            } else {
-                format!("{}:{}/{}", source.type_, source.namespace, source.name)
-            };
-        }
-        if let Some(rule) = rule.policy.rules.get(rule.rule) {
-            name = word(rule.name.clone());
-            label = word(rule.log_label.clone());
-            if what.place != Place::Kubernetes {
-                priority = rule.priority.to_string();
-            }
-        }
-    }
-    let direction = match what.direction {
-        Direction::Ingress => "Ingress",
-        Direction::Egress => "Egress",
+/// What of a packet and the rule that it met stands in the log; none for what is no IP packet.
+pub(super) fn entry(
+    what: &PolicyPacket,
+    rule: Option<&RuleInfo>,
+    packet: &PacketIn,
+    pods: &[PodRecord],
+) -> Option<Entry> {
+    let headers = Headers::read(&packet.data).ok()?;
+    let named = rule.and_then(|rule| rule.policy.rules.get(rule.rule));
+    let own = match what.direction {
+        Direction::Ingress => headers.dst,
+        Direction::Egress => headers.src,
     };
-    Some(format!(
-        "{table} {reference} {name} {direction} {:?} {priority} {} {} {} {} {} {} {label}",
-        what.verdict,
-        met.source,
-        port(met.ports.map(|ports| ports.0)),
-        met.target,
-        port(met.ports.map(|ports| ports.1)),
-        met.protocol(),
-        packet.full_len.saturating_sub(14),
-    ))
-}
-
-fn port(port: Option<u16>) -> String {
-    port.map_or_else(|| NONE.to_owned(), |port| port.to_string())
-}
-
-/// What a line tells of a packet.
-#[derive(Debug, PartialEq, Eq)]
-struct Packet {
-    source: IpAddr,
-    target: IpAddr,
-    protocol: u8,
-    ports: Option<(u16, u16)>,
-}
-
-impl Packet {
-    fn read(frame: &[u8]) -> Option<Self> {
-        let packet = frame.get(14..)?;
-        let (source, target, protocol, payload) = match frame.get(12..14)? {
-            [0x08, 0x00] => {
-                let header = packet.get(..20)?;
-                let len = usize::from(header[0] & 0x0f) * 4;
-                let source = <[u8; 4]>::try_from(&header[12..16]).ok()?;
-                let target = <[u8; 4]>::try_from(&header[16..20]).ok()?;
-                (source.into(), target.into(), header[9], packet.get(len..))
-            }
-            [0x86, 0xdd] => {
-                let header = packet.get(..40)?;
-                let source = <[u8; 16]>::try_from(&header[8..24]).ok()?;
-                let target = <[u8; 16]>::try_from(&header[24..40]).ok()?;
-                (source.into(), target.into(), header[6], packet.get(40..))
-            }
-            _ => return None,
-        };
-        let ports = payload.and_then(|payload| payload.first_chunk::<4>()).map(|ports| {
-            (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]]))
-        });
-        let ports = ports.filter(|_| matches!(protocol, 6 | 17 | 132));
-        Some(Self { source, target, protocol, ports })
-    }
-
-    fn protocol(&self) -> String {
-        match self.protocol {
-            1 => "ICMP".into(),
-            2 => "IGMP".into(),
-            6 => "TCP".into(),
-            17 => "UDP".into(),
-            58 => "IPv6-ICMP".into(),
-            132 => "SCTP".into(),
-            other => other.to_string(),
-        }
-    }
+    let applied_to = pods.iter().find(|record| record.ips.contains(&own));
+    let priority = named.filter(|_| what.place != Place::Kubernetes).map(|rule| rule.priority);
+    Some(Entry {
+        table: pipeline::fields::table_name(packet.table),
+        policy: rule.and_then(RuleInfo::source).cloned(),
+        rule: named.map(|rule| rule.name.clone()).unwrap_or_default(),
+        direction: what.direction,
+        verdict: what.verdict,
+        priority: priority.and_then(|priority| u16::try_from(priority).ok()),
+        applied_to: applied_to.map(|record| record.pod.to_string()).unwrap_or_default(),
+        src: headers.src,
+        dst: headers.dst,
+        ports: headers.ports(),
+        protocol: headers.protocol,
+        len: headers.ip_len,
+        label: named.map(|rule| rule.log_label.clone()).unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -241,14 +129,18 @@ mod tests {
     use openflow::message::PacketInReason;
     use openflow::{ConjId, Match};
     use pipeline::fields;
+    use pipeline::policy::Verdict;
 
     use super::*;
+    use crate::cni::mk_record;
 
-    fn mk_packet() -> PacketIn {
+    #[test]
+    fn a_line_tells_the_pod_and_the_packet() {
         let mut frame = vec![0; 12];
         frame.extend_from_slice(&[8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0]);
-        frame.extend_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x9c, 0x40, 0, 80]);
-        PacketIn {
+        frame.extend_from_slice(&[10, 0, 0, 1, 10, 77, 1, 5, 0x9c, 0x40, 0, 80]);
+        frame.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
+        let packet = PacketIn {
             data: frame.into(),
             full_len: 74,
             table: fields::INGRESS_RULE,
@@ -257,38 +149,21 @@ mod tests {
             metadata: Match::new(),
             userdata: Vec::new().into(),
             continuation: None,
-        }
-    }
-
-    fn mk(verdict: Verdict) -> PolicyPacket {
-        PolicyPacket {
+        };
+        let what = PolicyPacket {
             direction: Direction::Ingress,
             place: Place::Kubernetes,
-            verdict,
+            verdict: Verdict::Drop,
             rule: Some(ConjId(7)),
             log: true,
             reject: false,
-        }
-    }
-
-    #[test]
-    fn denied_packets_are_joined_and_allowed_ones_are_not() {
-        let config = AuditConfig { path: PathBuf::new(), max_size: 0, max_backups: 0 };
-        let (mut audit, packet) = (Audit::new(config), mk_packet());
-        let at = Duration::from_millis;
-        let words = "10.0.0.1 40000 10.0.0.2 80 TCP 60 <nil>";
-        let allowed = audit.note(at(0), "T1".into(), &mk(Verdict::Allow), None, &packet).unwrap();
-        let head = "IngressRule K8sNetworkPolicy <nil> Ingress";
-        assert_eq!(allowed, format!("T1 {head} Allow <nil> {words}"));
-        for n in 0..3 {
-            let time = format!("T{n}");
-            assert_eq!(audit.note(at(n), time, &mk(Verdict::Drop), None, &packet), None);
-        }
-        assert_eq!(audit.deadline(), Some(at(1000)));
-        assert!(audit.due(at(999)).is_empty());
-        let want = format!("T0 {head} Drop <nil> {words} [3 packets in 1.000s]");
-        assert_eq!(audit.due(at(1000)), [want]);
-        assert_eq!(audit.deadline(), None);
+        };
+        let entry = entry(&what, None, &packet, &[mk_record("c1", 7)]).unwrap();
+        assert_eq!(
+            entry.to_string(),
+            "IngressRule K8sNetworkPolicy <nil> Ingress Drop <nil> shop/c1 10.0.0.1 40000 10.77.1.5 80 \
+             TCP 60 <nil>"
+        );
     }
 
     #[test]
@@ -296,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("networkpolicy/np.log");
         let config = AuditConfig { path: path.clone(), max_size: 10, max_backups: 2 };
-        let mut audit = Audit::new(config);
+        let mut audit = AuditFile::new(config);
         for n in 0..5 {
             audit.write(&[format!("line number {n}")]);
         }
@@ -305,13 +180,5 @@ mod tests {
         assert_eq!(read("np.log.1"), "line number 3\n");
         assert_eq!(read("np.log.2"), "line number 2\n");
         assert_eq!(read("np.log.3"), "");
-    }
-
-    #[test]
-    fn cut_frames_never_panic() {
-        let packet = mk_packet();
-        for len in 0..packet.data.len() {
-            let _ = Packet::read(&packet.data[..len]);
-        }
     }
 }

@@ -2,14 +2,11 @@
 //!
 //! A task of its own, so that a storm of packets delays no policy; what nobody takes in time is lost.
 
-use openflow::message::{PacketIn, PacketOut};
-use openflow::{Action, OfPort};
-use pipeline::fields::{GENERATED_REJECT, L3_FORWARDING};
+use openflow::message::PacketIn;
 use pipeline::policy::{PolicyPacket, read_packet_in};
+use pipeline::{NodeConfig, reject};
 use switch::bridge::Bridge;
 use tokio::sync::mpsc;
-
-use super::reject;
 
 /// Packets that may wait to be logged.
 const LOG_QUEUE: usize = 256;
@@ -22,7 +19,7 @@ pub(super) struct ToLog {
 }
 
 /// Answers what is to be answered, and hands on what is to be logged.
-pub(super) fn start(bridge: &Bridge) -> mpsc::Receiver<ToLog> {
+pub(super) fn start(bridge: &Bridge, node: NodeConfig) -> mpsc::Receiver<ToLog> {
     let (log_tx, log_rx) = mpsc::channel(LOG_QUEUE);
     let (bridge, mut packets) = (bridge.clone(), bridge.packet_ins());
     tokio::spawn(async move {
@@ -34,8 +31,8 @@ pub(super) fn start(bridge: &Bridge) -> mpsc::Receiver<ToLog> {
             let Some(packet) = packet else { return };
             let Some(what) = read_packet_in(&packet) else { continue };
             if what.reject
-                && let Some(frame) = reject::answer(&packet.data)
-                && let Err(error) = bridge.packet_out(as_packet_out(frame)).await
+                && let Ok(answer) = reject::answer(&node, &packet)
+                && let Err(error) = bridge.packet_out(answer).await
             {
                 tracing::debug!("answer a rejected packet: {}", crate::nodes::chain(&error));
             }
@@ -46,10 +43,4 @@ pub(super) fn start(bridge: &Bridge) -> mpsc::Receiver<ToLog> {
         }
     });
     log_rx
-}
-
-/// The answer is routed as a packet of the receiver would be, past policies and connections.
-fn as_packet_out(frame: Vec<u8>) -> PacketOut {
-    let actions = vec![GENERATED_REJECT.load(), Action::resubmit(L3_FORWARDING)];
-    PacketOut::new(OfPort::CONTROLLER, frame, actions)
 }

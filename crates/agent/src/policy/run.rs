@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use apis::controlplane::NetworkPolicy;
-use jiff::Zoned;
+use jiff::{SignedDuration, Zoned};
 use kube_io::Client;
 use kube_io::controlplane::Controlplane;
 use openflow::Intent;
+use pipeline::NodeConfig;
 use pipeline::policy::Direction;
+use policy::audit::{AuditLog, Line};
 use policy::realize::{
     AsOf, Config, Event, Kind, Op, PodKey, PolicyStatus, Realizer, RefusedFlow, recover, rules_in,
 };
@@ -20,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::audit::{Audit, AuditConfig};
+use super::audit::{self, AuditConfig, AuditFile};
 use super::feed::{self, Fed, Taken};
 use super::gate::{Gate, GateEvent};
 use super::known::Known;
@@ -36,6 +38,8 @@ const SAVE_AFTER: Duration = Duration::from_secs(1);
 const READ_RETRY: Duration = Duration::from_millis(100);
 /// Events that are taken in together.
 const BATCH: usize = 512;
+/// Lines of the audit log in a second; more are lost.
+const LOG_LINES: u32 = 500;
 /// Beginning of the keys of flows that hold DNS answers.
 const DNS_KEY: &str = "dns/";
 /// What is said of policies with domain names.
@@ -55,6 +59,8 @@ pub(crate) struct PolicyLoop {
     pub(crate) state_dir: PathBuf,
     /// Where flows go.
     pub(crate) bridge: Bridge,
+    /// This node, as the pipeline sees it.
+    pub(crate) network: NodeConfig,
     /// What does not change.
     pub(crate) config: Config,
     /// Whether the gate AntreaPolicy is on.
@@ -104,7 +110,8 @@ struct Running {
     refused: Vec<RefusedFlow>,
     after_tx: mpsc::UnboundedSender<After>,
     counts_tx: watch::Sender<Counts>,
-    audit: Audit,
+    audit: AuditLog,
+    audit_file: AuditFile,
     /// When what is known is kept.
     save_at: Option<Instant>,
 }
@@ -138,7 +145,7 @@ impl PolicyLoop {
         tokio::spawn(report::run(self.controlplane.clone(), self.node.clone(), statuses_rx));
         let (versions_tx, mut versions_rx) = mpsc::unbounded_channel();
         let known = Known::new(&self.state_dir);
-        let mut to_log = packets::start(&self.bridge);
+        let mut to_log = packets::start(&self.bridge, self.network);
         let mut state = self.bridge.state();
         let mut running = Running {
             realizer: Realizer::new(self.config),
@@ -153,7 +160,8 @@ impl PolicyLoop {
             refused: Vec::new(),
             after_tx,
             counts_tx: self.counts_tx.clone(),
-            audit: Audit::new(self.audit),
+            audit: AuditLog::new(LOG_LINES),
+            audit_file: AuditFile::new(self.audit),
             save_at: None,
         };
         running.step(vec![Event::Recovered(recovered)]);
@@ -486,15 +494,27 @@ impl Running {
     /// Logs who decided about a packet.
     fn log(&mut self, packet: &packets::ToLog) {
         let rule = packet.what.rule.and_then(|id| self.realizer.rule(id));
-        let now = self.started.elapsed();
-        let time = Zoned::now().strftime("%Y/%m/%d %H:%M:%S%.6f").to_string();
-        let line = self.audit.note(now, time, &packet.what, rule.as_ref(), &packet.packet);
-        self.audit.write(line.as_slice());
+        let entry = audit::entry(&packet.what, rule.as_ref(), &packet.packet, &self.records);
+        let Some(entry) = entry else { return };
+        let line = self.audit.packet(self.started.elapsed(), entry);
+        self.write_lines(line.as_slice());
     }
 
     fn write_log(&mut self) {
-        let lines = self.audit.due(self.started.elapsed());
-        self.audit.write(&lines);
+        let lines = self.audit.tick(self.started.elapsed());
+        self.write_lines(&lines);
+    }
+
+    /// Writes lines with the time of day of their first packets.
+    fn write_lines(&mut self, lines: &[Line]) {
+        let (now, day) = (self.started.elapsed(), Zoned::now());
+        let dated = lines.iter().map(|line| {
+            let ago = SignedDuration::try_from(now.saturating_sub(line.at)).unwrap_or_default();
+            let time = day.checked_sub(ago).unwrap_or_else(|_| day.clone());
+            format!("{} {}", time.strftime("%Y/%m/%d %H:%M:%S%.6f"), line.text)
+        });
+        let dated: Vec<String> = dated.collect();
+        self.audit_file.write(&dated);
     }
 
     fn count(&self) {
