@@ -1,12 +1,14 @@
 //! What CI runs, stage by stage. Ends with a table of minutes and one `N passed, N failed` line.
 
-use std::io::{BufRead, BufReader};
+use std::cell::RefCell;
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::digest::Digest;
 use crate::{debian, docs, generate, shim, tidy, workspace};
 
 /// Counts read from the closing lines of test programs.
@@ -17,6 +19,16 @@ struct Tally {
     ignored: u64,
 }
 
+impl Tally {
+    fn line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.passed += count(counts, " passed");
+            self.failed += count(counts, " failed");
+            self.ignored += count(counts, " ignored");
+        }
+    }
+}
+
 struct Stage {
     name: &'static str,
     took: Duration,
@@ -25,8 +37,16 @@ struct Stage {
 
 /// Runs all stages; later ones run even when an earlier one failed, so that one run shows all.
 pub(crate) fn run() -> Result<()> {
-    let mut tally = Tally::default();
+    let tally = RefCell::new(Tally::default());
+    let digest = RefCell::new(Digest::default());
     let mut stages = Vec::new();
+    // Runs to the end; what it prints is printed, counted, and looked through for failures.
+    let followed = |command: &mut Command| {
+        follow(command, &mut |line| {
+            digest.borrow_mut().line(line);
+            tally.borrow_mut().line(line);
+        })
+    };
     let mut stage = |name: &'static str, work: &mut dyn FnMut() -> Result<()>| {
         println!("\n=== {name}");
         let start = Instant::now();
@@ -37,11 +57,11 @@ pub(crate) fn run() -> Result<()> {
         stages.push(Stage { name, took: start.elapsed(), outcome });
     };
 
-    stage("fmt", &mut || workspace::run(&mut workspace::cargo(&["fmt", "--all", "--check"])));
+    stage("fmt", &mut || followed(&mut workspace::cargo(&["fmt", "--all", "--check"])));
     stage("tidy", &mut tidy::run);
     stage("gen --check", &mut || generate::run(generate::Mode::Check));
     stage("clippy", &mut || {
-        workspace::run(&mut workspace::cargo(&[
+        followed(&mut workspace::cargo(&[
             "clippy",
             "--locked",
             "--workspace",
@@ -54,7 +74,7 @@ pub(crate) fn run() -> Result<()> {
     // The programs are those of the tests' profile: what the stages below say does not depend on how
     // fast they are, and a second compilation of everything would take as long as all tests.
     stage("programs", &mut || {
-        workspace::run(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))?;
+        followed(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))?;
         // But for the one whose size and start are its point: that one is as it is shipped.
         shim::build(&bin_dir())
     });
@@ -64,19 +84,20 @@ pub(crate) fn run() -> Result<()> {
         if root {
             arguments.extend(["--", "--include-ignored"]);
         }
-        counted(&mut workspace::cargo(&arguments), &mut tally)
+        followed(&mut workspace::cargo(&arguments))
     });
     if root {
-        stage("lab", &mut lab);
+        stage("lab", &mut || lab(&followed));
     }
     stage("rustdoc", &mut || {
         let mut doc = workspace::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
-        workspace::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        followed(doc.env("RUSTDOCFLAGS", "-D warnings"))
     });
     if root {
-        stage("docs", &mut || docs::run(&bin_dir()));
+        stage("docs", &mut || docs::run(&bin_dir(), &followed));
     }
-    report(&stages, tally, root)
+    let tally = *tally.borrow();
+    report(&stages, tally, digest.borrow().lines(), root)
 }
 
 /// Where the programs are that the stages run.
@@ -85,33 +106,35 @@ fn bin_dir() -> PathBuf {
 }
 
 /// The demo, and every scenario; the runtime that one of them needs is not installed for it.
-fn lab() -> Result<()> {
+fn lab(followed: &dyn Fn(&mut Command) -> Result<()>) -> Result<()> {
     let lab = bin_dir().join("antrea-lab");
-    workspace::run(Command::new(&lab).arg("demo"))?;
+    followed(Command::new(&lab).arg("demo"))?;
     let kept = workspace::target_dir().join("debian");
     let tools = debian::search_path(&["containerd", "runc"], &kept)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(tools.into_iter().chain(std::env::split_paths(&path)))
         .context("add containerd to the search path")?;
-    workspace::run(Command::new(&lab).arg("check").env("PATH", path))
+    followed(Command::new(&lab).arg("check").env("PATH", path))
 }
 
-fn counted(command: &mut Command, tally: &mut Tally) -> Result<()> {
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
-    let stdout = child.stdout.take().context("stdout of the tests")?;
-    for line in BufReader::new(stdout).lines() {
-        let line = line.context("read the tests' output")?;
+/// Runs to the end and gives each line of either output to `each`, after it is printed.
+fn follow(command: &mut Command, each: &mut dyn FnMut(&str)) -> Result<()> {
+    // A page of commands is long; its beginning says which it is.
+    let what: String = format!("{command:?}").chars().take(120).collect();
+    let (reader, writer) = io::pipe().context("make a pipe")?;
+    command.stdout(writer.try_clone().context("copy a pipe's end")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("start {what}"))?;
+    // The command holds the pipe's ends too, and while it does there is no end of the output.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.with_context(|| format!("read what {what} prints"))?;
+        let line = String::from_utf8_lossy(&line);
         println!("{line}");
-        if let Some(counts) = line.strip_prefix("test result: ") {
-            tally.passed += count(counts, " passed");
-            tally.failed += count(counts, " failed");
-            tally.ignored += count(counts, " ignored");
-        }
+        each(&line);
     }
-    let status = child.wait().context("wait for the tests")?;
+    let status = child.wait().with_context(|| format!("wait for {what}"))?;
     if !status.success() {
-        bail!("tests failed: {status}");
+        bail!("{what} failed: {status}");
     }
     Ok(())
 }
@@ -125,7 +148,7 @@ fn count(line: &str, word: &str) -> u64 {
         .unwrap_or(0)
 }
 
-fn report(stages: &[Stage], tally: Tally, root: bool) -> Result<()> {
+fn report(stages: &[Stage], tally: Tally, failures: &[String], root: bool) -> Result<()> {
     println!("\n{:<14} {:>8}  outcome", "stage", "minutes");
     for stage in stages {
         let outcome = if stage.outcome.is_ok() { "passed" } else { "FAILED" };
@@ -139,6 +162,13 @@ fn report(stages: &[Stage], tally: Tally, root: bool) -> Result<()> {
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if failed_stages > 0 {
+        println!("\n=== what failed");
+        for stage in stages {
+            if let Err(error) = &stage.outcome {
+                println!("{}: {error:#}", stage.name);
+            }
+        }
+        failures.iter().for_each(|line| println!("{line}"));
         bail!("{failed_stages} stage(s) failed");
     }
     if root && tally.ignored > 0 {

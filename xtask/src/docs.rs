@@ -9,21 +9,24 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::workspace;
 
+/// How a command is run to its end.
+pub(crate) type Start<'a> = dyn Fn(&mut Command) -> Result<()> + 'a;
+
 /// Runs every runnable block of every page with the programs of a folder.
-pub(crate) fn run(bin_dir: &Path) -> Result<()> {
+pub(crate) fn run(bin_dir: &Path, start: &Start<'_>) -> Result<()> {
     let mut pages = vec!["README.md".into()];
     pages.extend(workspace::tracked("docs", ".md")?);
     for page in pages {
-        run_page(&page, bin_dir)?;
+        run_page(&page, bin_dir, start)?;
     }
     Ok(())
 }
 
-fn run_page(page: &Path, bin_dir: &Path) -> Result<()> {
+fn run_page(page: &Path, bin_dir: &Path, start: &Start<'_>) -> Result<()> {
     let text = fs::read_to_string(workspace::root().join(page))
         .with_context(|| format!("read {}", page.display()))?;
     let blocks = runnable(&text);
@@ -34,11 +37,8 @@ fn run_page(page: &Path, bin_dir: &Path) -> Result<()> {
     let path = format!("{}:{}", bin_dir.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("sh");
     command.args(["-eux", "-c", &blocks.join("\n")]).current_dir(workspace::root());
-    let status = command.env("PATH", path).status().context("start sh")?;
-    if !status.success() {
-        bail!("a command of {} failed: {status}", page.display());
-    }
-    Ok(())
+    start(command.env("PATH", path))
+        .with_context(|| format!("a command of {} failed", page.display()))
 }
 
 /// The blocks fenced as exactly `sh`, in order.

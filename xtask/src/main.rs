@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod debian;
+mod digest;
 mod docs;
 mod fuzz;
 mod gen_cni;
@@ -86,6 +87,8 @@ fn main() -> anyhow::Result<()> {
         Chore::TestKernel { memory, minutes, command } => {
             kernel::run(&kernel::Options { memory, minutes, command })
         }
-        Chore::Docs => docs::run(&workspace::target_dir().join("release")),
+        Chore::Docs => {
+            docs::run(&workspace::target_dir().join("release"), &|command| workspace::run(command))
+        }
     }
 }

@@ -97,9 +97,12 @@ impl View {
                 event = self.pod_events.next() => (&mut self.pods, event?),
             };
             let Some(mut event) = event else { return Ok(()) };
-            let object = event["object"].take();
+            let mut object = event["object"].take();
             match event["type"].as_str() {
                 Some("ADDED" | "MODIFIED") => {
+                    if let Some(known) = objects.get(&id(&object)) {
+                        keep_node(known, &mut object);
+                    }
                     objects.insert(id(&object), object);
                 }
                 Some("DELETED") => {
@@ -138,6 +141,15 @@ impl View {
             }
         }
         Ok(())
+    }
+}
+
+/// Keeps the node that a Pod is known to be bound to: a binding of ours is known before its event, and
+/// an older event that comes in between must not make the Pod look free again.
+fn keep_node(known: &Value, object: &mut Value) {
+    let node = &known["spec"]["nodeName"];
+    if node.is_string() && meta::uid(known) == meta::uid(object) {
+        object["spec"]["nodeName"] = node.clone();
     }
 }
 
@@ -215,5 +227,23 @@ async fn post_event(client: &Client, pod: &Value, why: &str) -> Result<(), Clien
         // An Event is a help for people: without the right to post it Pods are placed all the same.
         Ok(_) | Err(ClientError::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::keep_node;
+
+    #[test]
+    fn a_binding_outlives_older_events_of_the_same_pod_only() {
+        let known = json!({ "metadata": { "uid": "1" }, "spec": { "nodeName": "node-1" } });
+        let mut same = json!({ "metadata": { "uid": "1" }, "spec": {} });
+        keep_node(&known, &mut same);
+        assert_eq!(same["spec"]["nodeName"], "node-1");
+        let mut successor = json!({ "metadata": { "uid": "2" }, "spec": {} });
+        keep_node(&known, &mut successor);
+        assert!(successor["spec"]["nodeName"].is_null());
     }
 }

@@ -40,6 +40,20 @@ async fn pods_are_spread_over_ready_nodes() {
     create_node(&client, "node-1").await;
     create_node(&client, "node-2").await;
     create(&client, "/api/v1/nodes", json!({ "metadata": { "name": "node-3" } })).await;
+    // What one Pod is told shows that the scheduler has seen all nodes.
+    let mut picky = mk_pod("picky", "");
+    picky["spec"]["nodeSelector"] = json!({ "host": "x" });
+    create(&client, pods, picky).await;
+    eventually("picky is told what its nodes lack", || async {
+        let pod = get(&client, &format!("{pods}/picky")).await?;
+        let condition = &pod["status"]["conditions"][0];
+        let message = condition["message"].as_str()?;
+        (condition["type"] == "PodScheduled"
+            && condition["status"] == "False"
+            && message.starts_with("0/3 nodes are available: "))
+        .then_some(())
+    })
+    .await;
     for index in 1..4 {
         create(&client, pods, mk_pod(&format!("p{index}"), "")).await;
     }
@@ -55,19 +69,6 @@ async fn pods_are_spread_over_ready_nodes() {
     .await;
     nodes.sort();
     assert_eq!(nodes, ["node-1", "node-1", "node-2", "node-2"]);
-    let mut picky = mk_pod("picky", "");
-    picky["spec"]["nodeSelector"] = json!({ "host": "x" });
-    create(&client, pods, picky).await;
-    eventually("picky is told what its nodes lack", || async {
-        let pod = get(&client, &format!("{pods}/picky")).await?;
-        let condition = &pod["status"]["conditions"][0];
-        let message = condition["message"].as_str()?;
-        (condition["type"] == "PodScheduled"
-            && condition["status"] == "False"
-            && message.starts_with("0/3 nodes are available: "))
-        .then_some(())
-    })
-    .await;
     stop.cancel();
     running.await.unwrap().unwrap();
 }
