@@ -25,8 +25,8 @@ pub use error::{ErrorCode, ErrorMessage};
 pub use flow_mod::{FlowCounters, FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason};
 pub use group_mod::{GroupMod, MeterMod};
 pub use multipart::{
-    Aggregate, FlowDump, FlowFilter, FlowStats, MultipartBody, MultipartReply, MultipartRequest,
-    UndecodedFlow,
+    Aggregate, Descriptions, FlowDump, FlowFilter, FlowStats, MultipartBody, MultipartReply,
+    MultipartRequest, Undecoded, UndecodedFlow,
 };
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortConfig, PortDesc, PortMod, PortReason, PortState, PortStatus};

@@ -144,10 +144,10 @@ const GROWING: &[Growing] = &[
         let flows = vec![stats(Flow::new(TableId(1), 5, Match::new().ip()).actions(outputs(n)))];
         reply(MultipartBody::Flows(FlowDump { flows, undecoded: Vec::new() }))
     }),
-    ("groups of a dump", |n| reply(MultipartBody::Groups(vec![group(2, 1); n]))),
-    ("buckets of a group of a dump", |n| reply(MultipartBody::Groups(vec![group(n, 1)]))),
-    ("bands of a meter of a dump", |n| reply(MultipartBody::Meters(vec![meter(n)]))),
-    ("meters of a dump", |n| reply(MultipartBody::Meters(vec![meter(1); n]))),
+    ("groups of a dump", |n| reply(MultipartBody::Groups(vec![group(2, 1); n].into()))),
+    ("buckets of a group of a dump", |n| reply(MultipartBody::Groups(vec![group(n, 1)].into()))),
+    ("bands of a meter of a dump", |n| reply(MultipartBody::Meters(vec![meter(n)].into()))),
+    ("meters of a dump", |n| reply(MultipartBody::Meters(vec![meter(1); n].into()))),
     ("ports of a dump", |n| {
         let desc = PortDesc {
             port: OfPort(5),

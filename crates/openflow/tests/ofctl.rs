@@ -125,7 +125,7 @@ fn groups_are_printed_as_ovs_ofctl_prints_them() {
     for text in vectors::GROUPS {
         let group: Group = text.parse().unwrap();
         assert_eq!(group.to_string(), *text);
-        let body = MultipartBody::Groups(vec![group.clone()]);
+        let body = MultipartBody::Groups(vec![group.clone()].into());
         let reply = Message::MultipartReply(MultipartReply { more: false, body });
         assert_eq!(printed(&reply), format!("OFPST_GROUP_DESC reply:\n {text}"));
         let add = Message::GroupMod(GroupMod::Add(group.clone()));
@@ -384,7 +384,7 @@ fn lists_are_what_ovs_ofctl_reads() {
         "OFPST_AGGREGATE reply: packet_count=1 byte_count=2 flow_count=3",
     );
     reply(
-        MultipartBody::Meters(vec![Meter::packets_per_second(MeterId(1), 100, 200)]),
+        MultipartBody::Meters(vec![Meter::packets_per_second(MeterId(1), 100, 200)].into()),
         "OFPST_METER_CONFIG reply:\nmeter=1 pktps burst stats bands=\n\
          type=drop rate=100 burst_size=200",
     );

@@ -313,7 +313,7 @@ fn messages() -> Vec<Vec<u8>> {
     for text in vectors::GROUPS {
         let group: Group = text.parse().unwrap();
         add(Message::GroupMod(GroupMod::Add(group.clone())));
-        let body = MultipartBody::Groups(vec![group]);
+        let body = MultipartBody::Groups(vec![group].into());
         add(Message::MultipartReply(MultipartReply { more: false, body }));
     }
     add(Message::PacketIn(PacketIn {

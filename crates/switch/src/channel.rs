@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use openflow::message::{
-    AsyncConfig, ErrorCode, Features, Hello, MultipartBody, MultipartRequest, PacketInFormat,
-    SwitchConfig,
+    AsyncConfig, Descriptions, ErrorCode, Features, Hello, MultipartBody, MultipartRequest,
+    PacketInFormat, SwitchConfig,
 };
-use openflow::{DecodeError, EncodeError, Group, Message, Meter, MeterId, Xid};
+use openflow::{DecodeError, EncodeError, Group, GroupId, Message, Meter, MeterId, Xid};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -320,12 +320,14 @@ impl Channel {
     }
 
     /// All groups.
-    pub(crate) async fn dump_groups(&self) -> Result<Vec<Group>, ChannelError> {
+    pub(crate) async fn dump_groups(
+        &self,
+    ) -> Result<Vec<Descriptions<Group, GroupId>>, ChannelError> {
         let mut all = Vec::new();
-        let request = MultipartRequest::Groups(openflow::GroupId::ALL);
+        let request = MultipartRequest::Groups(GroupId::ALL);
         self.multipart(request, "group dump", |body| match body {
             MultipartBody::Groups(groups) => {
-                all.extend(groups);
+                all.push(groups);
                 Ok(())
             }
             _ => Err(ChannelError::Unexpected("group dump")),
@@ -334,13 +336,30 @@ impl Channel {
         Ok(all)
     }
 
+    /// The numbers of all groups: for when the switch cannot tell more of one of them.
+    pub(crate) async fn group_numbers(&self) -> Result<Vec<GroupId>, ChannelError> {
+        let mut all = Vec::new();
+        let request = MultipartRequest::GroupStats(GroupId::ALL);
+        self.multipart(request, "group statistics", |body| match body {
+            MultipartBody::GroupStats(groups) => {
+                all.extend(groups.iter().map(|stats| stats.group));
+                Ok(())
+            }
+            _ => Err(ChannelError::Unexpected("group statistics")),
+        })
+        .await?;
+        Ok(all)
+    }
+
     /// All meters.
-    pub(crate) async fn dump_meters(&self) -> Result<Vec<Meter>, ChannelError> {
+    pub(crate) async fn dump_meters(
+        &self,
+    ) -> Result<Vec<Descriptions<Meter, MeterId>>, ChannelError> {
         let mut all = Vec::new();
         let request = MultipartRequest::Meters(MeterId::ALL);
         self.multipart(request, "meter dump", |body| match body {
             MultipartBody::Meters(meters) => {
-                all.extend(meters);
+                all.push(meters);
                 Ok(())
             }
             _ => Err(ChannelError::Unexpected("meter dump")),

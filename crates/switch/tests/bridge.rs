@@ -261,6 +261,50 @@ fn what_an_earlier_run_left_is_claimed_or_goes_after_the_sync() {
 }
 
 /// How long ago the switch was given its one ARP flow.
+#[test]
+#[ignore = "needs root: make test"]
+fn a_group_with_an_unknown_action_does_not_keep_a_bridge_from_being_kept() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let multipath = "multipath(eth_src,50,modulo_n,1,0,NXM_NX_REG0[0..3])";
+        for id in [5, 7] {
+            let group = format!("group_id={id},type=all,bucket=actions={multipath}");
+            ofctl(&ovs, "add-group", &group);
+        }
+        let bridge = Bridge::start(mk_config(&ovs));
+        let wanted: Group = "group_id=7,type=all,bucket=actions=output:2".parse().unwrap();
+        bridge.set(POD, "g", vec![Intent::Group(wanted), mk_flow(POD, "arp,actions=group:7")]);
+        timeout(DEADLINE, bridge.barrier_for(POD, "g")).await.unwrap().unwrap();
+        assert!(ofctl(&ovs, "dump-groups", "7").contains("output:2"));
+        assert!(ofctl(&ovs, "dump-groups", "5").contains("multipath"), "not synced yet");
+        bridge.synced(POD);
+        wait_first_sync(&bridge).await;
+        assert!(!ofctl(&ovs, "dump-groups", "5").contains("multipath"));
+        assert_eq!(flows(&ovs), ["arp actions=group:7"]);
+    });
+}
+
+/// Open vSwitch takes such a group, and when it describes it, what comes is no message.
+#[test]
+#[ignore = "needs root: make test"]
+fn a_group_that_is_too_long_for_a_message_goes_unread() {
+    with_ovs(async |ovs| {
+        let _session = mk_bridge(&ovs).await;
+        let bucket = |n| format!(",bucket=bucket_id:{n},actions=set_field:{n}->reg1,output:{n}");
+        let buckets = |ids: std::ops::Range<u32>| ids.map(bucket).collect::<String>();
+        ofctl(&ovs, "add-group", &format!("group_id=6,type=all{}", buckets(1..1000)));
+        let more = format!("group_id=6,command_bucket_id=last{}", buckets(1000..1700));
+        ofctl(&ovs, "insert-buckets", &more);
+        let bridge = Bridge::start(mk_config(&ovs));
+        bridge.set(POD, "p", vec![mk_flow(POD, "arp,actions=drop")]);
+        bridge.synced(POD);
+        wait_first_sync(&bridge).await;
+        let mgmt = ovs.mgmt(BRIDGE).display().to_string();
+        assert!(!ovs.ofctl(&["dump-groups", &mgmt]).contains("group_id"));
+        assert_eq!(flows(&ovs), ["arp actions=drop"]);
+    });
+}
+
 fn age_of_arp_flow(ovs: &Ovs) -> Duration {
     let shown = ovs.ofctl(&["dump-flows", &ovs.mgmt(BRIDGE).display().to_string(), "arp"]);
     let (_, rest) = shown.split_once("duration=").expect("an ARP flow");

@@ -99,9 +99,9 @@ pub enum MultipartBody {
     /// Ports.
     Ports(Vec<PortDesc>),
     /// Groups.
-    Groups(Vec<Group>),
+    Groups(Descriptions<Group, GroupId>),
     /// Meters.
-    Meters(Vec<Meter>),
+    Meters(Descriptions<Meter, MeterId>),
     /// Counters of tables.
     TableStats(Vec<TableStats>),
     /// What tables can do.
@@ -154,6 +154,30 @@ pub struct UndecodedFlow {
     pub cookie: Cookie,
     /// Its match, if that much was understood.
     pub matching: Option<Match>,
+    /// What was not understood.
+    pub error: DecodeError,
+}
+
+/// Some of a switch's groups, or of its meters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptions<T, K> {
+    /// Those that were understood.
+    pub known: Vec<T>,
+    /// The others; never one of ours, but they are there.
+    pub undecoded: Vec<Undecoded<K>>,
+}
+
+impl<T, K> From<Vec<T>> for Descriptions<T, K> {
+    fn from(known: Vec<T>) -> Self {
+        Self { known, undecoded: Vec::new() }
+    }
+}
+
+/// A group or meter with a part that this crate does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecoded<K> {
+    /// Its number.
+    pub id: K,
     /// What was not understood.
     pub error: DecodeError,
 }

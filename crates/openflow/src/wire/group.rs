@@ -15,7 +15,7 @@ use super::{NETRONOME, action_encode, oxm};
 use crate::error::{DecodeError, EncodeError};
 use crate::group::{Bucket, BucketId, Group, GroupType, SelectionMethod};
 use crate::ids::{GroupId, OfPort};
-use crate::message::GroupMod;
+use crate::message::{Descriptions, GroupMod, Undecoded};
 use crate::subfield::ones;
 
 const ADD: u16 = 0;
@@ -287,21 +287,31 @@ fn read_selection(reader: &mut Reader<'_>) -> Result<Option<SelectionMethod>, De
 }
 
 /// Group descriptions until the reader is empty.
-pub(crate) fn read_descriptions(reader: &mut Reader<'_>) -> Result<Vec<Group>, DecodeError> {
-    let mut groups = Vec::new();
+pub(crate) fn read_descriptions(
+    reader: &mut Reader<'_>,
+) -> Result<Descriptions<Group, GroupId>, DecodeError> {
+    let mut groups = Descriptions::from(Vec::new());
     while !reader.is_empty() {
         let mut part = reader.part(0, 1, "group description")?;
         part.skip(2)?;
-        let group_type = read_type(part.u8()?)?;
+        let group_type = part.u8()?;
         part.skip(1)?;
         let id = GroupId(part.u32()?);
-        let buckets_len = part.u16()?;
-        part.skip(6)?;
-        let buckets = read_buckets(part.sub(buckets_len.into(), "bucket list")?)?;
-        let selection = read_selection(&mut part)?;
-        groups.push(Group { id, group_type, selection, buckets });
+        match read_content(&mut part, id, group_type) {
+            Ok(group) => groups.known.push(group),
+            Err(error) => groups.undecoded.push(Undecoded { id, error }),
+        }
     }
     Ok(groups)
+}
+
+fn read_content(part: &mut Reader<'_>, id: GroupId, group_type: u8) -> Result<Group, DecodeError> {
+    let group_type = read_type(group_type)?;
+    let buckets_len = part.u16()?;
+    part.skip(6)?;
+    let buckets = read_buckets(part.sub(buckets_len.into(), "bucket list")?)?;
+    let selection = read_selection(part)?;
+    Ok(Group { id, group_type, selection, buckets })
 }
 
 pub(crate) fn put_description(out: &mut Out, group: &Group) -> Result<(), EncodeError> {

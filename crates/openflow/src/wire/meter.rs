@@ -4,7 +4,7 @@ use super::reader::Reader;
 use super::writer::{Out, Put};
 use crate::error::{DecodeError, EncodeError};
 use crate::ids::MeterId;
-use crate::message::MeterMod;
+use crate::message::{Descriptions, MeterMod, Undecoded};
 use crate::meter::{Band, BandKind, Meter, MeterFlags};
 
 const DROP: u16 = 1;
@@ -87,15 +87,19 @@ pub(crate) fn put_description(out: &mut Out, meter: &Meter) -> Result<(), Encode
 }
 
 /// Meter descriptions until the reader is empty.
-pub(crate) fn read_descriptions(reader: &mut Reader<'_>) -> Result<Vec<Meter>, DecodeError> {
-    let mut meters = Vec::new();
+pub(crate) fn read_descriptions(
+    reader: &mut Reader<'_>,
+) -> Result<Descriptions<Meter, MeterId>, DecodeError> {
+    let mut meters = Descriptions::from(Vec::new());
     while !reader.is_empty() {
         let mut part = reader.part(0, 1, "meter description")?;
         part.skip(2)?;
-        let flags = read_flags(part.u16()?)?;
+        let flags = part.u16()?;
         let id = MeterId(part.u32()?);
-        let bands = read_bands(&mut part)?;
-        meters.push(Meter { id, flags, bands });
+        match read_flags(flags).and_then(|flags| Ok((flags, read_bands(&mut part)?))) {
+            Ok((flags, bands)) => meters.known.push(Meter { id, flags, bands }),
+            Err(error) => meters.undecoded.push(Undecoded { id, error }),
+        }
     }
     Ok(meters)
 }

@@ -84,16 +84,19 @@ pub(crate) fn read_request(reader: &mut Reader<'_>) -> Result<MultipartRequest, 
     })
 }
 
+/// What was not understood cannot be told again.
+fn refuse_undecoded<T>(what: &'static str, undecoded: &[T]) -> Result<(), EncodeError> {
+    if undecoded.is_empty() {
+        return Ok(());
+    }
+    Err(EncodeError::Inexpressible { what, reason: "it holds what was not understood" })
+}
+
 pub(crate) fn put_reply(out: &mut Out, reply: &MultipartReply) -> Result<(), EncodeError> {
     let more = reply.more;
     match &reply.body {
         MultipartBody::Flows(FlowDump { flows, undecoded }) => {
-            if !undecoded.is_empty() {
-                return Err(EncodeError::Inexpressible {
-                    what: "flow dump",
-                    reason: "it holds flows that were not understood",
-                });
-            }
+            refuse_undecoded("flow dump", undecoded)?;
             header(out, FLOW_DESC, more);
             flows.iter().try_for_each(|stats| flow::put_stats(out, stats))
         }
@@ -107,11 +110,13 @@ pub(crate) fn put_reply(out: &mut Out, reply: &MultipartReply) -> Result<(), Enc
         }
         MultipartBody::Groups(groups) => {
             header(out, GROUP_DESC, more);
-            groups.iter().try_for_each(|desc| group::put_description(out, desc))
+            refuse_undecoded("group dump", &groups.undecoded)?;
+            groups.known.iter().try_for_each(|desc| group::put_description(out, desc))
         }
         MultipartBody::Meters(meters) => {
             header(out, METER_CONFIG, more);
-            meters.iter().try_for_each(|desc| meter::put_description(out, desc))
+            refuse_undecoded("meter dump", &meters.undecoded)?;
+            meters.known.iter().try_for_each(|desc| meter::put_description(out, desc))
         }
         MultipartBody::TableStats(tables) => {
             header(out, TABLE_STATS, more);

@@ -244,11 +244,12 @@ pub fn bodies() -> Vec<MultipartBody> {
     let duration = Duration::from_millis(1500);
     let property =
         |kind, body: &'static [u8]| TableProperty { kind, body: Bytes::from_static(body) };
+    let groups: Vec<Group> = vectors::GROUPS.iter().map(|text| text.parse().unwrap()).collect();
     vec![
         MultipartBody::Aggregate(Aggregate { packets: 1, bytes: 2, flows: 3 }),
         MultipartBody::Ports(vec![port_desc()]),
-        MultipartBody::Groups(vectors::GROUPS.iter().map(|text| text.parse().unwrap()).collect()),
-        MultipartBody::Meters(meters()),
+        MultipartBody::Groups(groups.into()),
+        MultipartBody::Meters(meters().into()),
         MultipartBody::TableStats(vec![
             TableStats { table: TableId(0), active: 1, lookups: 2, matched: 3 },
             TableStats { table: TableId(1), active: 4, lookups: 5, matched: 6 },

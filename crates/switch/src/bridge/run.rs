@@ -10,10 +10,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::transfer::{self, TransferError};
+use super::transfer::{self, GroupReading, TransferError};
 use super::{BridgeConfig, BridgeState, Ports, ReadError};
 use crate::channel::{Channel, ChannelError, Condition, Purpose};
-use crate::reconcile::{BarrierId, Dump, EncodedFlow, Event, Op, Outcome, Owner, Refusal, State};
+use crate::reconcile::{
+    BarrierId, Dump, DumpScope, EncodedFlow, Event, Op, Outcome, Owner, Refusal, State,
+};
 
 /// Pause between two tries to connect. The socket is local: a try costs nothing.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
@@ -63,6 +65,7 @@ pub(super) async fn run(
         async_rx: None,
         ports_tx,
         n_failed: 0,
+        group_reading: GroupReading::Whole,
         epoch: 0,
         report_tx,
         barriers: HashMap::new(),
@@ -172,6 +175,8 @@ struct Keeper {
     ports_tx: watch::Sender<Ports>,
     /// Exchanges that failed since one succeeded.
     n_failed: u32,
+    /// How groups are read the next time.
+    group_reading: GroupReading,
     /// Counts connections: reports of former ones mean nothing.
     epoch: u64,
     report_tx: mpsc::UnboundedSender<(u64, Report)>,
@@ -212,8 +217,9 @@ impl Keeper {
                 }
             }
             Op::Dump(scope) => {
+                let reading = self.group_reading;
                 self.transfer(move |channel| async move {
-                    transfer::dump(&channel, scope).await.map(Report::Dumped)
+                    transfer::dump(&channel, scope, reading).await.map(Report::Dumped)
                 });
             }
             Op::CountTables => {
@@ -281,6 +287,9 @@ impl Keeper {
             }
             Report::Dumped(dump) => {
                 self.n_failed = 0;
+                if !matches!(dump.scope, DumpScope::Table(_)) {
+                    self.group_reading = GroupReading::Whole;
+                }
                 self.step(Event::Dumped(dump));
             }
             Report::Tables(tables) => self.step(Event::TableCounts(tables)),
@@ -290,6 +299,9 @@ impl Keeper {
             }
             Report::Failed(error) => {
                 self.n_failed = self.n_failed.saturating_add(1);
+                if matches!(error, TransferError::Objects(_)) {
+                    self.group_reading = GroupReading::Numbers;
+                }
                 // Closing it leads to a new connection, and that to a fresh look at the switch.
                 warn!(error = crate::error_chain(&error), "exchange with the switch");
                 if let Some(channel) = &self.connection {

@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use openflow::message::{
-    BundleControl, BundleControlType, BundleFlags, BundleId, FlowFilter, MultipartBody,
-    MultipartRequest,
+    BundleControl, BundleControlType, BundleFlags, BundleId, Descriptions, FlowFilter,
+    MultipartBody, MultipartRequest,
 };
 use openflow::{Cookie, DecodeError, EncodeError, Flow, Message, TableId, Xid};
 use tracing::{debug, warn};
@@ -28,14 +28,30 @@ const OWNER_SHIFT: u32 = 40;
 pub(super) enum TransferError {
     #[error("connection")]
     Channel(#[from] ChannelError),
+    #[error("read groups and meters")]
+    Objects(#[source] ChannelError),
     #[error("encode what was read")]
     Encode(#[from] EncodeError),
     #[error("statistics of tables")]
     Decode(#[from] DecodeError),
 }
 
+/// How much is read of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupReading {
+    /// All of them.
+    Whole,
+    /// Their numbers. A group that is too long for a message is taken by Open vSwitch all the same,
+    /// and when it is to be described, what comes is no message any more.
+    Numbers,
+}
+
 /// Reads from the switch.
-pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, TransferError> {
+pub(super) async fn dump(
+    channel: &Channel,
+    scope: DumpScope,
+    reading: GroupReading,
+) -> Result<Dump, TransferError> {
     let mut dump = Dump { scope, flows: Vec::new(), groups: Vec::new(), meters: Vec::new() };
     if scope != DumpScope::Objects {
         let table = match scope {
@@ -59,7 +75,7 @@ pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, Tr
                 return Err(ChannelError::Unexpected("flow dump").into());
             };
             for stats in part.flows {
-                dump.flows.push(EncodedFlow::new(stats.flow)?);
+                dump.flows.push(EncodedFlow::from_dumped(stats.flow)?);
             }
             for undecoded in part.undecoded {
                 match EncodedFlow::from_undecoded(&undecoded) {
@@ -70,10 +86,34 @@ pub(super) async fn dump(channel: &Channel, scope: DumpScope) -> Result<Dump, Tr
         }
     }
     if !matches!(scope, DumpScope::Table(_)) {
-        dump.groups = channel.dump_groups().await?;
-        dump.meters = channel.dump_meters().await?;
+        dump.groups = match reading {
+            GroupReading::Whole => {
+                let parts = channel.dump_groups().await.map_err(TransferError::Objects)?;
+                parts.into_iter().flat_map(|part| described(part, |group| group.id)).collect()
+            }
+            GroupReading::Numbers => {
+                channel.group_numbers().await?.into_iter().map(|id| (id, None)).collect()
+            }
+        };
+        // Behind a description that is no message nothing else is understood.
+        let parts = channel.dump_meters().await.map_err(TransferError::Objects)?;
+        dump.meters =
+            parts.into_iter().flat_map(|part| described(part, |meter| meter.id)).collect();
     }
     Ok(dump)
+}
+
+/// Groups or meters by their numbers; no more than the number of what is not understood.
+fn described<T, K: Copy + std::fmt::Debug>(
+    part: Descriptions<T, K>,
+    id: fn(&T) -> K,
+) -> impl Iterator<Item = (K, Option<T>)> {
+    let known = part.known.into_iter().map(move |object| (id(&object), Some(object)));
+    let undecoded = part.undecoded.into_iter().map(|undecoded| {
+        debug!(?undecoded, "not understood");
+        (undecoded.id, None)
+    });
+    known.chain(undecoded)
 }
 
 /// Reads the owner's flows; keeps those that are among the wanted ones, if some are given.

@@ -308,13 +308,13 @@ impl Connection<'_> {
             }
             MultipartRequest::Groups(id) => {
                 let wanted = |group: &&openflow::Group| *id == GroupId::ALL || group.id == *id;
-                let groups = pipeline.groups.values().filter(wanted).cloned().collect();
-                self.part(xid, false, MultipartBody::Groups(groups))
+                let groups: Vec<_> = pipeline.groups.values().filter(wanted).cloned().collect();
+                self.part(xid, false, MultipartBody::Groups(groups.into()))
             }
             MultipartRequest::Meters(id) => {
                 let wanted = |meter: &&openflow::Meter| *id == MeterId::ALL || meter.id == *id;
-                let meters = pipeline.meters.values().filter(wanted).cloned().collect();
-                self.part(xid, false, MultipartBody::Meters(meters))
+                let meters: Vec<_> = pipeline.meters.values().filter(wanted).cloned().collect();
+                self.part(xid, false, MultipartBody::Meters(meters.into()))
             }
             MultipartRequest::Ports(_) => self.part(xid, false, MultipartBody::Ports(Vec::new())),
             MultipartRequest::Aggregate(filter) => {

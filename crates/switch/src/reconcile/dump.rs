@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use openflow::message::UndecodedFlow;
-use openflow::{Flow, Group, Meter, TableId};
+use openflow::{EncodeError, Flow, Group, GroupId, Meter, MeterId, TableId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracing::{debug, info, warn};
 
@@ -40,10 +40,10 @@ pub struct Dump {
     pub scope: DumpScope,
     /// The flows.
     pub flows: Vec<EncodedFlow>,
-    /// The groups.
-    pub groups: Vec<Group>,
-    /// The meters.
-    pub meters: Vec<Meter>,
+    /// The groups; of those that are not understood, the number.
+    pub groups: Vec<(GroupId, Option<Group>)>,
+    /// The meters, likewise.
+    pub meters: Vec<(MeterId, Option<Meter>)>,
 }
 
 /// A reading under way.
@@ -69,10 +69,21 @@ impl EncodedFlow {
     #[must_use]
     pub fn from_undecoded(undecoded: &UndecodedFlow) -> Option<Self> {
         let matching = undecoded.matching.clone()?;
-        let mut flow =
+        let flow =
             Flow::new(undecoded.table, undecoded.priority, matching).cookie(undecoded.cookie);
+        Self::in_part(flow).ok()
+    }
+
+    /// A flow that the switch holds. One that has no form of ours, for all that it is understood,
+    /// is like one that is not.
+    pub fn from_dumped(flow: Flow) -> Result<Self, EncodeError> {
+        let part = Flow::new(flow.table, flow.priority, flow.matching.clone()).cookie(flow.cookie);
+        Self::new(flow).or_else(|_| Self::in_part(part))
+    }
+
+    fn in_part(mut flow: Flow) -> Result<Self, EncodeError> {
         flow.importance = u16::MAX;
-        Self::new(flow).ok()
+        Self::new(flow)
     }
 }
 
@@ -127,9 +138,8 @@ impl State {
         let first = !self.dumped;
         let mut n_repaired = 0;
         if !matches!(dump.scope, DumpScope::Table(_)) && !dumping.objects_touched {
-            let groups = dump.groups.into_iter().map(|g| (g.id, g.normalize())).collect();
-            let meters = dump.meters.into_iter().map(|m| (m.id, m)).collect();
-            n_repaired += self.groups.take_in(groups) + self.meters.take_in(meters);
+            let groups = dump.groups.into_iter().map(|(id, g)| (id, g.map(Group::normalize)));
+            n_repaired += self.groups.take_in(groups.collect()) + self.meters.take_in(dump.meters);
         }
         let table = match dump.scope {
             DumpScope::All => Some(None),

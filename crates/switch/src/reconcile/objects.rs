@@ -158,17 +158,18 @@ impl<K: Ord + Copy, T: PartialEq> Objects<K, T> {
         }
     }
 
-    /// Takes in all that the switch holds. Returns how many wanted ones were not as believed.
-    pub(super) fn take_in(&mut self, dumped: Vec<(K, T)>) -> u64 {
+    /// Takes in all that the switch holds; what is not understood is there, and not as anybody
+    /// wants it. Returns how many wanted ones were not as believed.
+    pub(super) fn take_in(&mut self, dumped: Vec<(K, Option<T>)>) -> u64 {
         let mut n_wrong = 0;
-        let dumped: BTreeMap<K, T> = dumped.into_iter().collect();
+        let dumped: BTreeMap<K, Option<T>> = dumped.into_iter().collect();
         for (id, object) in &mut self.objects {
             if object.in_flight {
                 continue;
             }
             let now = match (dumped.get(id), &object.wanted) {
                 (None, _) => OnSwitch::Absent,
-                (Some(seen), Some((_, wanted))) if seen == wanted => OnSwitch::Exact,
+                (Some(Some(seen)), Some((_, wanted))) if seen == wanted => OnSwitch::Exact,
                 (Some(_), _) => OnSwitch::Unknown,
             };
             if object.on_switch == OnSwitch::Exact && now != OnSwitch::Exact {

@@ -160,6 +160,29 @@ fn what_nobody_claims_waits_for_all_owners() {
 }
 
 #[test]
+fn groups_and_meters_that_are_not_understood_are_replaced_or_go() {
+    let mut world = World::new(SyncMode::Incremental);
+    for id in [1, 2] {
+        world.groups.insert(GroupId(id), Group::all(GroupId(id)));
+        world.odd_groups.insert(GroupId(id));
+        world.meters.insert(MeterId(id), Meter::packets_per_second(MeterId(id), 9, 9));
+        world.odd_meters.insert(MeterId(id));
+    }
+    world.step(Event::Register(A));
+    world.step(Event::Connected);
+    world.set(A, "x", vec![mk_group(1), mk_meter(1, 9)]);
+    world.settle();
+    assert_eq!(world.sent[0].1, ["*meter 1", "+group 1"], "what is wanted does not wait");
+    assert_eq!((world.groups.len(), world.meters.len()), (2, 2), "A may claim the others yet");
+    (world.odd_groups, world.odd_meters) = Default::default();
+    world.step(Event::Synced(A));
+    world.settle();
+    assert_eq!(world.groups.keys().copied().collect::<Vec<_>>(), [GroupId(1)]);
+    assert_eq!(world.meters.keys().copied().collect::<Vec<_>>(), [MeterId(1)]);
+    assert!(world.state.summary().first_sync_done);
+}
+
+#[test]
 fn the_deadline_opens_the_gate_too() {
     let mut world = World::new(SyncMode::Incremental);
     world.flows.insert(mk_plain(1).key(), mk_plain(1));

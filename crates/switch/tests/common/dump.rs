@@ -69,10 +69,11 @@ pub(crate) async fn held(mgmt: &Path) -> Held {
                 all.flows.extend(part.flows.iter().map(|stats| stats.flow.to_string()));
             }
             MultipartBody::Groups(groups) => {
-                all.groups.extend(groups.into_iter().map(|group| group.normalize().to_string()));
+                let groups = groups.known.into_iter();
+                all.groups.extend(groups.map(|group| group.normalize().to_string()));
             }
             MultipartBody::Meters(meters) => {
-                all.meters.extend(meters.iter().map(ToString::to_string));
+                all.meters.extend(meters.known.iter().map(ToString::to_string));
             }
             other => panic!("{other:?}"),
         }

@@ -20,12 +20,24 @@ pub(super) struct World {
     pub(super) flows: BTreeMap<FlowKey, Flow>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) meters: BTreeMap<MeterId, Meter>,
+    /// Groups and meters that are not understood when they are read.
+    pub(super) odd_groups: BTreeSet<GroupId>,
+    pub(super) odd_meters: BTreeSet<MeterId>,
     /// Batches as they were sent: mode, and messages in words.
     pub(super) sent: Vec<(BatchMode, Vec<String>)>,
     pub(super) reports: Vec<Refusal>,
     pub(super) reached: Vec<(BarrierId, Vec<Refusal>)>,
     /// Batches and dumps that were not answered yet.
     pub(super) waiting: Vec<Op>,
+}
+
+fn read<K: Ord + Copy, T: Clone>(
+    all: &BTreeMap<K, T>,
+    odd: &BTreeSet<K>,
+    wanted: bool,
+) -> Vec<(K, Option<T>)> {
+    let all = all.iter().filter(|_| wanted);
+    all.map(|(id, object)| (*id, (!odd.contains(id)).then(|| object.clone()))).collect()
 }
 
 impl World {
@@ -35,6 +47,8 @@ impl World {
             flows: BTreeMap::new(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
+            odd_groups: BTreeSet::new(),
+            odd_meters: BTreeSet::new(),
             sent: Vec::new(),
             reports: Vec::new(),
             reached: Vec::new(),
@@ -120,8 +134,8 @@ impl World {
         Dump {
             scope,
             flows: flows.map(|flow| EncodedFlow::new(flow).unwrap()).collect(),
-            groups: self.groups.values().filter(|_| objects).cloned().collect(),
-            meters: self.meters.values().filter(|_| objects).cloned().collect(),
+            groups: read(&self.groups, &self.odd_groups, objects),
+            meters: read(&self.meters, &self.odd_meters, objects),
         }
     }
 
