@@ -1,11 +1,15 @@
-//! Follows the database once the agent is up: ends waits, and notices what was taken away.
+//! Opens the database for this agent alone, and follows it once the agent is up: ends waits, and
+//! notices what was taken away.
+
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use openflow::OfPort;
 use switch::bridge::{BarrierError, Bridge};
-use switch::ovsdb_session::OvsdbSession;
+use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +17,42 @@ use crate::{gateway, node_loop, nodes};
 
 /// Key in the other_config of Open_vSwitch.
 const RESTORE_WAIT: &str = "flow-restore-wait";
+/// What an agent has of the database server as long as it runs, and no other one then.
+const LOCK: &str = "antrea_agent";
+/// Without an answer by then there may be no Open vSwitch, which is waited for elsewhere.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Opens the database. As long as another agent has it this one waits, and has touched nothing yet:
+/// neither the CNI socket nor the node.
+pub async fn open(ovs_run_dir: &Path) -> OvsdbSession {
+    let mut config = OvsdbConfig::new(ovs_run_dir.join("db.sock"));
+    config.lock = Some(LOCK.into());
+    let ovsdb = OvsdbSession::connect(config);
+    let (mut connected, mut waits) = (ovsdb.connected(), ovsdb.waits_for_lock());
+    // Neither channel ends before the session does.
+    let is_taken = tokio::select! {
+        _ = connected.wait_for(|connected| *connected) => false,
+        _ = waits.wait_for(|waits| *waits) => true,
+        () = tokio::time::sleep(LOCK_PATIENCE) => false,
+    };
+    if is_taken {
+        tracing::warn!("another agent runs on this node's Open vSwitch: waiting until it ends");
+        let _ = connected.wait_for(|connected| *connected).await;
+    }
+    ovsdb
+}
+
+/// Ends with an error when another agent gets the database, for instance while its server is
+/// started anew: two would undo each other's work.
+pub async fn keep(ovsdb: OvsdbSession, stop: CancellationToken) -> Result<()> {
+    let mut waits = ovsdb.waits_for_lock();
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        _ = waits.wait_for(|waits| *waits) => {
+            bail!("another agent took this node's Open vSwitch over: start again to wait for it")
+        }
+    }
+}
 
 /// The bridge, and the database that it is written in.
 pub struct Database {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use openflow::TableId;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntGauge, IntGaugeVec, Opts};
-use switch::bridge::BridgeState;
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts};
+use switch::bridge::{BridgeState, PacketCounts};
 use tokio::sync::watch;
 
 use crate::cni::PodRecord;
@@ -47,6 +47,18 @@ impl Registry {
         .expect("name and labels are valid");
         let total = gauge("antrea_agent_ovs_total_flow_count", "Flows on the bridge.");
         let collector = Flows { state, per_table, total };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
+    }
+
+    /// Adds what became of packets that flows send to the agent.
+    pub fn follow_packets(&self, counts: impl Fn() -> PacketCounts + Send + Sync + 'static) {
+        let counter = |name: &str, help: &str| {
+            IntCounter::new(format!("antrea_agent_packet_in_{name}"), help)
+                .expect("the name is valid")
+        };
+        let received = counter("count", "Packets that flows sent to the agent.");
+        let dropped = counter("drop_count", "Packets of these that were not taken in time.");
+        let collector = PacketIns { counts: Box::new(counts), received, dropped };
         self.registry.register(Box::new(collector)).expect("each metric is registered once");
     }
 
@@ -155,6 +167,27 @@ impl Collector for Flows {
     }
 }
 
+struct PacketIns {
+    counts: Box<dyn Fn() -> PacketCounts + Send + Sync>,
+    received: IntCounter,
+    dropped: IntCounter,
+}
+
+impl Collector for PacketIns {
+    fn desc(&self) -> Vec<&Desc> {
+        [self.received.desc(), self.dropped.desc()].concat()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let PacketCounts { n_received, n_dropped } = (self.counts)();
+        for (counter, count) in [(&self.received, n_received), (&self.dropped, n_dropped)] {
+            // Both only grow.
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        [self.received.collect(), self.dropped.collect()].concat()
+    }
+}
+
 /// Tables that hold flows, with their number.
 pub fn tables(state: &BridgeState) -> impl Iterator<Item = (TableId, usize)> + '_ {
     state.flows.iter().map(|(table, count)| (*table, usize::try_from(*count).unwrap_or(usize::MAX)))
@@ -172,6 +205,7 @@ mod tests {
         registry.follow(state);
         registry.follow_overdue(Arc::new(AtomicUsize::new(3)));
         registry.follow_policies(watch::channel(crate::policy::Counts::default()).1);
+        registry.follow_packets(|| PacketCounts { n_received: 7, n_dropped: 2 });
         let families = registry.prometheus().gather();
         let names: Vec<_> = families.iter().map(|family| family.name().to_owned()).collect();
         assert_eq!(
@@ -182,9 +216,16 @@ mod tests {
                 "antrea_agent_ingress_networkpolicy_rule_count",
                 "antrea_agent_local_pod_count",
                 "antrea_agent_networkpolicy_count",
-                "antrea_agent_ovs_total_flow_count"
+                "antrea_agent_ovs_total_flow_count",
+                "antrea_agent_packet_in_count",
+                "antrea_agent_packet_in_drop_count",
             ]
         );
+        // The same again does not count twice.
+        for families in [&families, &registry.prometheus().gather()] {
+            let counts = families[6..].iter().map(|f| f.get_metric()[0].get_counter().get_value());
+            assert_eq!(counts.collect::<Vec<_>>(), [7.0, 2.0]);
+        }
         assert_eq!(families[0].get_metric()[0].get_gauge().get_value(), 3.0);
     }
 }

@@ -22,13 +22,13 @@ use openflow::OfPort;
 use pipeline::policy::{HostMark, PolicyConfig};
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
 use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
-use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
+use switch::ovsdb_session::OvsdbSession;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cni::{self, Readiness};
-use crate::database::Database;
+use crate::database::{self, Database};
 use crate::datapath::{self, Datapath, Facts};
 use crate::gateway::{self, Gateway, LayoutFound, TUNNEL};
 use crate::guards::Guards;
@@ -85,7 +85,11 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     }
     let options = Arc::new(options);
     let mut tasks = JoinSet::new();
-    let ovsdb = OvsdbSession::connect(OvsdbConfig::new(options.config.ovs_run_dir.join("db.sock")));
+    let ovsdb = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        ovsdb = database::open(&options.config.ovs_run_dir) => ovsdb,
+    };
+    tasks.spawn(database::keep(ovsdb.clone(), stop.clone()));
     let api = connect_api(&options).await?;
     let api_up = Arc::new(AtomicBool::new(options.source != NodeListSource::Api));
     let (nodes_tx, nodes_rx) = watch::channel(None);
@@ -123,6 +127,8 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let bridge = start_bridge(&options, &network).await;
     check_switch(&checks, bridge.state());
     registry.follow(bridge.state());
+    let packets = bridge.clone();
+    registry.follow_packets(move || packets.packet_counts());
     bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
     bridge.synced(FRAMEWORK);
     bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));

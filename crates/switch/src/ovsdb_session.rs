@@ -5,6 +5,8 @@
 //! while the connection is down. A transaction's effects are in the snapshot before its reply is
 //! handed out.
 //!
+//! A session may need a lock: then two of them on one database take turns, and do not fight.
+//!
 //! Not here: what the rows mean (the modules below hold the operations on
 //! them), OpenFlow (`crate::channel`).
 
@@ -42,6 +44,9 @@ pub struct OvsdbConfig {
     pub reply_deadline: Duration,
     /// How often all rows are read anew, in case an update was lost.
     pub refresh_interval: Duration,
+    /// A lock without which the session counts as not connected: of all that name the same one,
+    /// one has it, until its connection ends.
+    pub lock: Option<String>,
 }
 
 impl OvsdbConfig {
@@ -56,6 +61,7 @@ impl OvsdbConfig {
             patience: Duration::from_secs(5),
             reply_deadline: Duration::from_secs(10),
             refresh_interval: Duration::from_secs(60),
+            lock: None,
         }
     }
 }
@@ -106,6 +112,7 @@ struct Core {
     transaction_tx: mpsc::Sender<Transaction>,
     rows_rx: watch::Receiver<Arc<Snapshot>>,
     connected_rx: watch::Receiver<bool>,
+    waiting_rx: watch::Receiver<bool>,
     patience: Duration,
 }
 
@@ -118,9 +125,11 @@ impl OvsdbSession {
         let (transaction_tx, transaction_rx) = mpsc::channel(256);
         let (rows_tx, rows_rx) = watch::channel(Arc::new(Snapshot::default()));
         let (connected_tx, connected_rx) = watch::channel(false);
+        let (waiting_tx, waiting_rx) = watch::channel(false);
         let patience = config.patience;
-        tokio::spawn(connection::run(config, transaction_rx, rows_tx, connected_tx));
-        let core = Core { transaction_tx, rows_rx, connected_rx, patience };
+        let outputs = connection::Outputs { rows_tx, connected_tx, waiting_tx };
+        tokio::spawn(connection::run(config, transaction_rx, outputs));
+        let core = Core { transaction_tx, rows_rx, connected_rx, waiting_rx, patience };
         let (add_tx, add_rx) = mpsc::channel(256);
         tokio::spawn(coalesce::run(core.clone(), add_rx));
         Self { core, add_tx }
@@ -142,6 +151,12 @@ impl OvsdbSession {
     #[must_use]
     pub fn connected(&self) -> watch::Receiver<bool> {
         self.core.connected_rx.clone()
+    }
+
+    /// Follows whether the session waits for its lock, because another one has it.
+    #[must_use]
+    pub fn waits_for_lock(&self) -> watch::Receiver<bool> {
+        self.core.waiting_rx.clone()
     }
 
     /// Waits until the session is connected and its rows are current.

@@ -11,6 +11,9 @@ use switch::ovsdb_session::{
     BridgeSpec, OvsdbConfig, OvsdbError, OvsdbSession, PortError, PortSelector, PortSpec,
 };
 use switch::unixctl::{ConntrackFilter, UnixCtl};
+use testkit::netns::sh;
+use testkit::ovs::Ovs;
+use tokio::time::timeout;
 
 #[test]
 #[ignore = "needs root: make test"]
@@ -200,5 +203,45 @@ fn the_control_socket_answers() {
             ctl.flush_conntrack(datapath, &filter).await.unwrap();
         }
         assert!(UnixCtl::find(std::path::Path::new("/nonexistent")).is_err());
+    });
+}
+
+/// How many monitors the server has, as it says itself.
+fn n_monitors(ovs: &Ovs) -> u32 {
+    let target = ovs.dir().join("ovsdb-server.ctl");
+    let text = sh(&format!("ovs-appctl -t {} memory/show", target.display()));
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix("monitors:"));
+    word.unwrap_or_default().parse().unwrap_or_default()
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn one_of_two_sessions_has_the_lock_and_the_other_waits() {
+    with_ovs(async |ovs| {
+        let mut config = OvsdbConfig::new(ovs.db_sock());
+        config.lock = Some("antrea_test".into());
+        let n_before = n_monitors(&ovs);
+        let first = OvsdbSession::connect(config.clone());
+        first.wait_connected(DEADLINE).await.unwrap();
+        first.ensure_bridge(BridgeSpec::secure(BRIDGE, "netdev")).await.unwrap();
+        assert_eq!(n_monitors(&ovs), n_before + 1, "a session has one monitor");
+        let second = OvsdbSession::connect(config);
+        let mut waits = second.waits_for_lock();
+        timeout(DEADLINE, waits.wait_for(|waits| *waits)).await.unwrap().unwrap();
+        assert!(!*second.connected().borrow());
+        assert_eq!(
+            second.wait_connected(Duration::from_millis(1)).await,
+            Err(OvsdbError::NotConnected)
+        );
+        drop(first);
+        second.wait_connected(DEADLINE).await.unwrap();
+        assert!(!*waits.borrow());
+        second.add_port(PortSpec::new(BRIDGE, "p0").interface_type("internal")).await.unwrap();
+        // Whoever steals the lock has it: what was its holder asks for it again, and waits.
+        let steal = format!("ovsdb-client steal unix:{} antrea_test", ovs.db_sock().display());
+        let thief = sh(&format!("{steal} > /dev/null 2>&1 & echo $!"));
+        timeout(DEADLINE, waits.wait_for(|waits| *waits)).await.unwrap().unwrap();
+        sh(&format!("kill {thief}"));
+        second.wait_connected(DEADLINE).await.unwrap();
     });
 }

@@ -5,6 +5,7 @@
 //! has the passing of time.
 
 mod effects;
+mod lock;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ovsdb::{
-    DATABASE, Id, Incoming, OpResult, Operation, RpcError, Snapshot, SplitError, Splitter,
-    TableUpdates, UpdateError, echo_reply, monitor_request, parse_results, request,
+    DATABASE, Id, Incoming, LockEvent, OpResult, Operation, RpcError, Snapshot, SplitError,
+    Splitter, TableUpdates, UpdateError, echo_reply, monitor_request, parse_results, request,
 };
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::{OvsdbConfig, OvsdbError, Transaction};
+use lock::Lock;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -43,28 +45,35 @@ enum ConnectionError {
     Update(#[from] UpdateError),
     #[error("monitor refused: {0}")]
     Monitor(Json),
+    #[error("message about a lock")]
+    LockMessage(#[from] ovsdb::LockError),
+    #[error("lock refused: {0}")]
+    Lock(Json),
+    #[error("another client took the lock")]
+    Stolen,
 }
 
 /// What the connection's task publishes.
-struct Outputs {
-    rows_tx: watch::Sender<Arc<Snapshot>>,
-    connected_tx: watch::Sender<bool>,
+pub(super) struct Outputs {
+    pub(super) rows_tx: watch::Sender<Arc<Snapshot>>,
+    pub(super) connected_tx: watch::Sender<bool>,
+    pub(super) waiting_tx: watch::Sender<bool>,
 }
 
 /// Connects, serves, and connects again until nobody can send transactions any more.
 pub(super) async fn run(
     config: OvsdbConfig,
     mut transaction_rx: mpsc::Receiver<Transaction>,
-    rows_tx: watch::Sender<Arc<Snapshot>>,
-    connected_tx: watch::Sender<bool>,
+    outputs: Outputs,
 ) {
-    let outputs = Outputs { rows_tx, connected_tx };
     let mut backoff = config.backoff_min;
     let mut last_error = String::new();
     loop {
         let mut connection = Connection::default();
+        connection.lock = Lock::new(config.lock.clone());
         let outcome = serve(&config, &mut transaction_rx, &outputs, &mut connection).await;
         let was_connected = outputs.connected_tx.send_replace(false);
+        outputs.waiting_tx.send_replace(false);
         // Only now do those who wait for a reply hear of it: whoever asks again waits for fresh rows.
         drop(connection);
         // Whoever sent a transaction just before the end learns it now, not after a reconnect.
@@ -106,7 +115,9 @@ async fn serve(
         .await
         .map_err(|_| ConnectionError::Silent(config.probe_interval))??;
     let (mut reader, mut writer) = stream.into_split();
-    writer.write_all(&connection.begin_monitor()).await?;
+    let mut first = connection.begin_monitor();
+    first.extend(connection.ask_for_lock());
+    writer.write_all(&first).await?;
 
     let mut buffer = vec![0; 64 << 10];
     let mut heard = Instant::now();
@@ -115,7 +126,8 @@ async fn serve(
     loop {
         let silence_ends = heard + config.probe_interval * if probed { 2 } else { 1 };
         let answer_due = connection.oldest_request().map(|sent| sent + config.reply_deadline);
-        let wake_at = answer_due.into_iter().fold(silence_ends.min(refresh_at), Instant::min);
+        let others = answer_due.into_iter().chain(connection.lock.patience_ends());
+        let wake_at = others.fold(silence_ends.min(refresh_at), Instant::min);
         let mut out = Vec::new();
         tokio::select! {
             n = reader.read(&mut buffer) => {
@@ -128,7 +140,7 @@ async fn serve(
                 connection.splitter.push(&buffer[..n]);
                 out = connection.take_in(outputs)?;
             }
-            transaction = transaction_rx.recv(), if connection.is_ready => {
+            transaction = transaction_rx.recv(), if connection.is_open => {
                 let Some(transaction) = transaction else { return Ok(()) };
                 out = connection.send(transaction);
                 while let Ok(transaction) = transaction_rx.try_recv() {
@@ -138,6 +150,11 @@ async fn serve(
             () = sleep_until(wake_at) => {}
         }
         let now = Instant::now();
+        if connection.lock.begins_to_wait(now) {
+            let lock = config.lock.as_deref().unwrap_or_default();
+            warn!(lock, socket = %config.socket.display(), "another client has the lock: waiting");
+            outputs.waiting_tx.send_replace(true);
+        }
         if connection.has_overdue(config, now) {
             return Err(ConnectionError::Unanswered(config.reply_deadline));
         }
@@ -182,6 +199,9 @@ struct Connection {
     last_id: u64,
     /// Whether the first monitor was answered.
     is_ready: bool,
+    /// Whether that is so and there is the lock.
+    is_open: bool,
+    lock: Lock,
     /// Name of the monitor whose updates make the snapshot.
     monitor: String,
     /// The monitor that is to follow it.
@@ -203,11 +223,17 @@ impl Connection {
     fn oldest_request(&self) -> Option<Instant> {
         let transaction = self.pending.values().next().map(|sent| sent.at);
         let monitor = self.next_monitor.as_ref().map(|request| request.at);
-        transaction.into_iter().chain(monitor).min()
+        transaction.into_iter().chain(monitor).chain(self.lock.asked_at()).min()
     }
 
     fn has_overdue(&self, config: &OvsdbConfig, now: Instant) -> bool {
         self.oldest_request().is_some_and(|sent| now >= sent + config.reply_deadline)
+    }
+
+    /// The bytes of a request for the lock, if one is needed.
+    fn ask_for_lock(&mut self) -> Vec<u8> {
+        let id = self.next_id();
+        self.lock.ask(id, Instant::now()).unwrap_or_default()
     }
 
     /// The bytes of a request for all rows, and for their changes from then on.
@@ -238,6 +264,7 @@ impl Connection {
         let operations = std::mem::take(&mut transaction.operations);
         let mut params = vec![Json::from(DATABASE)];
         params.extend(operations.iter().map(Operation::to_json));
+        params.extend(self.lock.assertion().map(|assertion| assertion.to_json()));
         self.pending.insert(id, Sent { at: Instant::now(), operations, transaction });
         request(id, "transact", &Json::from(params)).to_string().into_bytes()
     }
@@ -248,7 +275,6 @@ impl Connection {
         let mut out = Vec::new();
         let mut replies = Vec::new();
         let mut changed = false;
-        let mut established = false;
         while let Some(json) = self.splitter.next_message()? {
             match Incoming::from_json(json)? {
                 Incoming::Request { id, method, params } if method == "echo" => {
@@ -256,6 +282,11 @@ impl Connection {
                 }
                 Incoming::Request { method, .. } => debug!(method, "request not understood"),
                 Incoming::Notification { method, params } => {
+                    match LockEvent::from_notification(&method, &params)? {
+                        Some(LockEvent::Locked(_)) => self.lock.granted(),
+                        Some(LockEvent::Stolen(_)) => return Err(ConnectionError::Stolen),
+                        None => {}
+                    }
                     if matches!(method.as_str(), "update2" | "update3")
                         && let Some(updates) =
                             TableUpdates::from_notification(&method, &params, &self.monitor)?
@@ -267,10 +298,13 @@ impl Connection {
                 Incoming::Response { id, result } => {
                     if let Some(monitor) = self.next_monitor.take_if(|next| next.id == id) {
                         changed |= self.monitored(monitor, result)?;
-                        established |= !std::mem::replace(&mut self.is_ready, true);
+                        self.is_ready = true;
                         replies.append(&mut self.held);
                     } else if let Some(sent) = self.pending.remove(&id) {
                         out.extend(self.replied(sent, result, &mut replies));
+                    } else if self.lock.was_asked_by(id) {
+                        let answer = result.map_err(ConnectionError::Lock)?;
+                        self.lock.answered(ovsdb::lock_reply(&answer)?, Instant::now());
                     }
                     // Anything else answers an echo or the end of a monitor.
                 }
@@ -279,8 +313,10 @@ impl Connection {
         if changed && self.is_ready {
             outputs.rows_tx.send_replace(Arc::new(self.snapshot.clone()));
         }
-        if established {
+        if !self.is_open && self.is_ready && self.lock.is_there() {
+            self.is_open = true;
             info!("connected to ovsdb-server");
+            outputs.waiting_tx.send_replace(false);
             outputs.connected_tx.send_replace(true);
         }
         for (transaction, result) in replies {
@@ -319,6 +355,7 @@ impl Connection {
         let Sent { operations, transaction, .. } = sent;
         // A reply with an error of its own is one failure of the whole.
         let result = result.unwrap_or_else(|error| json!([{"error": error.to_string()}]));
+        // Behind them may be that of the assertion of the lock, which says nothing.
         let result = parse_results(operations.len(), &result);
         let are_shown = result
             .as_ref()
