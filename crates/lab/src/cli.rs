@@ -139,7 +139,7 @@ pub struct UpArgs {
 /// Datapath of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DatapathChoice {
-    /// What a lab can have here.
+    /// In the kernel if it has the openvswitch module loaded, in user space if not.
     Auto,
     /// In user space.
     Netdev,

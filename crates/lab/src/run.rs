@@ -153,12 +153,13 @@ fn run_up(layout: &Layout, args: &UpArgs) -> Result<()> {
 /// When an option has a value that is not built yet.
 pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
     let datapath = match args.datapath {
-        DatapathChoice::Auto | DatapathChoice::Netdev => Datapath::Netdev,
+        DatapathChoice::Auto => Datapath::here(),
+        DatapathChoice::Netdev => Datapath::Netdev,
         DatapathChoice::System => Datapath::System,
     };
     if let Some(obstacle) = datapath.obstacle() {
         return Err(LabError::new(format!("--datapath {}: {obstacle}", datapath.name()))
-            .hint("--datapath auto takes what a lab can have here"));
+            .hint("modprobe openvswitch, or --datapath auto, which takes what there is"));
     }
     let variant = Variant { family: args.ip_family, tunnel: args.tunnel, datapath };
     if let Some(least) = variant.least_mtu().filter(|least| args.underlay_mtu < *least) {
@@ -459,6 +460,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[test]
+    fn auto_takes_the_datapath_of_the_kernel_if_it_has_one() {
+        let Command::Up(args) = Cli::try_parse_from(["antrea-lab", "up"]).unwrap().command else {
+            panic!("not up")
+        };
+        let has_module = std::path::Path::new("/sys/module/openvswitch").exists();
+        let want = if has_module { Datapath::System } else { Datapath::Netdev };
+        assert_eq!(up_options(&args).unwrap().variant.datapath, want);
+    }
 
     #[test]
     fn what_a_lab_cannot_have_here_is_refused_by_name() {

@@ -65,7 +65,9 @@ pub fn make_node(store: &Store, n: u8, name: &str) -> Result<()> {
     )
     .doing(|| format!("wire {name} to the underlay"))?;
     let family = store.get().variant.family;
-    let mut lines = vec!["link set eth0 addrgenmode none".to_owned()];
+    // A node that is rebooted has the same card, whose address its neighbours know.
+    let card = format!("link set eth0 address 02:ac:1e:00:00:{n:02x}");
+    let mut lines = vec!["link set eth0 addrgenmode none".to_owned(), card];
     lines.extend(addressing::node(family, n).into_iter().map(|ip| add_line(ip, "eth0")));
     lines.push("link set eth0 up".into());
     lines

@@ -127,6 +127,12 @@ impl Datapath {
         }
     }
 
+    /// The kernel's, if it has one; what `ovsDatapathType: auto` takes where a lab's node is.
+    #[must_use]
+    pub fn here() -> Self {
+        if Self::System.obstacle().is_none() { Self::System } else { Self::Netdev }
+    }
+
     /// Why a lab cannot have it here; none when it can.
     #[must_use]
     pub fn obstacle(self) -> Option<&'static str> {

@@ -22,25 +22,32 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let near = context.pod("node-2", "reuse-near")?;
     let far = context.pod("node-1", "reuse-far")?;
     let mut former = context.pod("node-2", "reuse-former")?;
-    let address = former.target()?.ip();
+    // One of each family, in the order in which the allocator has its ranges.
+    let addresses = former.sandbox.addresses();
     let ask = |netns: &std::path::Path, want: &str| -> Result<()> {
-        let answer = ask_from_fixed_port(netns, address)?;
-        if answer.pod == want {
-            return Ok(());
+        for address in &addresses {
+            let answer = ask_from_fixed_port(netns, *address)?;
+            if answer.pod != want {
+                let Answer { pod, .. } = answer;
+                return Err(LabError::new(format!("{pod} answered at {address}, not {want}")));
+            }
         }
-        Err(LabError::new(format!("{} answered in place of {want}", answer.pod)))
+        Ok(())
     };
     for client in [&near, &far] {
         ask(&client.sandbox.netns, "check/reuse-former")?;
     }
-    let held = conntrack_of(&node, &[address].into())?;
-    if held.is_empty() {
-        return Err(LabError::new(
-            "the switch tracks no connection of the Pod: nothing to inherit",
-        ));
+    let mut n_held = 0;
+    for address in &addresses {
+        let held = conntrack_of(&node, &[*address].into())?;
+        if held.is_empty() {
+            let error = format!("the switch tracks no connection of {address}: nothing to inherit");
+            return Err(LabError::new(error));
+        }
+        n_held += held.len();
     }
     former.remove()?;
-    let left = conntrack_of(&node, &[address].into())?;
+    let left = conntrack_of(&node, &addresses.iter().copied().collect())?;
     if !left.is_empty() {
         return Err(LabError::new(format!(
             "{} connections of the removed Pod are still tracked, first {}",
@@ -48,23 +55,23 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
             left[0]
         )));
     }
-    if !give_out_next(&node, address)? {
-        return Ok(Outcome::Impossible(
-            "the address allocator keeps no record of the last address here".into(),
-        ));
+    for (range, address) in addresses.iter().enumerate() {
+        if !give_out_next(&node, range, *address)? {
+            return Ok(Outcome::Impossible(
+                "the address allocator keeps no record of the last address here".into(),
+            ));
+        }
     }
     let next = context.pod("node-2", "reuse-next")?;
-    if next.target()?.ip() != address {
-        return Err(LabError::new(format!(
-            "the next Pod got {} and not {address}",
-            next.target()?.ip()
-        )));
+    let given = next.sandbox.addresses();
+    if given != addresses {
+        return Err(LabError::new(format!("the next Pod got {given:?} and not {addresses:?}")));
     }
     for client in [&near, &far] {
         ask(&client.sandbox.netns, "check/reuse-next")?;
     }
     Ok(Outcome::Passed(
-        json!({ "address": address, "trackedBefore": held.len(), "trackedAfter": 0 }),
+        json!({ "addresses": addresses, "trackedBefore": n_held, "trackedAfter": 0 }),
     ))
 }
 
@@ -91,15 +98,15 @@ fn ask_from_fixed_port(netns: &std::path::Path, address: IpAddr) -> Result<Answe
     Err(LabError::new(format!("{address} does not answer")))
 }
 
-/// Tells the allocator that the address before this one was the last it gave out.
-fn give_out_next(node: &NodeLayout, address: IpAddr) -> Result<bool> {
+/// Tells the allocator that the address before this one was the last it gave out of a range.
+fn give_out_next(node: &NodeLayout, range: usize, address: IpAddr) -> Result<bool> {
     let before: IpAddr = match address {
         IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) - 1).into(),
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) - 1).into(),
     };
     let before = before.to_string();
     for dir in [node.cni_lib().join("antrea"), node.cni_lib().join("networks/antrea")] {
-        let record = dir.join("last_reserved_ip.0");
+        let record = dir.join(format!("last_reserved_ip.{range}"));
         if record.exists() {
             fs::write(&record, &before).doing(|| format!("write {}", record.display()))?;
             return Ok(true);

@@ -17,16 +17,16 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::{NodeLayout, OUTSIDE, node_address};
 use crate::ovs;
-use crate::variant::{IpFamily, Tunnel};
+use crate::variant::{Datapath, IpFamily, Tunnel};
 
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 /// The MAC address under which gateways of other nodes are known.
-const VIRTUAL_MAC: Mac = [0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
-const GRE: u8 = 47;
-const GENEVE_PORT: u16 = 6081;
-const VXLAN_PORT: u16 = 4789;
+pub(super) const VIRTUAL_MAC: Mac = [0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+pub(super) const GRE: u8 = 47;
+pub(super) const GENEVE_PORT: u16 = 6081;
+pub(super) const VXLAN_PORT: u16 = 4789;
 /// The port that VXLAN had before it had one of its own.
-const OLD_VXLAN_PORT: u16 = 8472;
+pub(super) const OLD_VXLAN_PORT: u16 = 8472;
 /// Where the payload of a fragmented packet is cut: Open vSwitch drops fragments that are shorter
 /// than 1,200 bytes and not the last.
 const CUT: usize = 1208;
@@ -156,8 +156,8 @@ fn controls(context: &Context<'_>, stage: &Stage<'_>) -> Result<()> {
     })?;
     let layout = context.store()?.layout();
     let (node, other) = (layout.node("node-1"), layout.node("node-2"));
-    let to = mac_of(node.netns(), "br-phy")?;
-    let from = mac_of(other.netns(), "br-phy")?;
+    let link = node_link(context);
+    let (to, from) = (mac_of(node.netns(), link)?, mac_of(other.netns(), link)?);
     let text = b"spoof:own-tunnel;";
     let (victim_mac, victim) = stage.victim;
     let inner = ipv4(victim_mac, VIRTUAL_MAC, stage.far, victim, UDP, &udp(4000, 4001, text));
@@ -168,14 +168,22 @@ fn controls(context: &Context<'_>, stage: &Stage<'_>) -> Result<()> {
     };
     let frame = ipv4(to, from, node_address(2), node_address(1), protocol, &packet);
     wait_for(Duration::from_secs(5), "a node's tunnel packet arrives", || {
-        send(other.netns(), "br-phy", std::slice::from_ref(&frame)).ok()?;
+        send(other.netns(), link, std::slice::from_ref(&frame)).ok()?;
         std::thread::sleep(Duration::from_millis(20));
         stage.sniffers[0].saw_text("spoof:own-tunnel;").then_some(())
     })
 }
 
+/// The link that has a node's addresses.
+pub(super) fn node_link(context: &Context<'_>) -> &'static str {
+    match context.variant.datapath {
+        Datapath::Netdev => "br-phy",
+        Datapath::System => "eth0",
+    }
+}
+
 /// Whether a frame holds this text anywhere.
-fn holds(frame: &[u8], text: &[u8]) -> bool {
+pub(super) fn holds(frame: &[u8], text: &[u8]) -> bool {
     frame.windows(text.len()).any(|part| part == text)
 }
 

@@ -1,11 +1,15 @@
-//! The IPv6 part of `spoof`: forged addresses, neighbour and router messages, DHCPv6 answers.
+//! The IPv6 part of `spoof`: forged addresses, neighbour and router messages, DHCPv6 answers; and,
+//! in `spoof6::wrapped`, what hides in tunnel packets, tags, fragments and extension headers.
 //!
 //! As with IPv4, honest packets before and after bound the time in which something could arrive.
+
+mod wrapped;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use super::frames::{Mac, Sniffer, ethernet, mac_of, parse_mac, send};
+use super::spoof::{UDP, holds};
 use super::{Context, Pod};
 use crate::addressing;
 use crate::error::{LabError, Result};
@@ -13,7 +17,6 @@ use crate::interrupt::wait_for;
 use crate::ovs;
 use crate::variant::IpFamily;
 
-const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
@@ -24,6 +27,9 @@ const ALL_NODES: (Ipv6Addr, Mac) =
 /// Multicast DNS.
 const MDNS: (Ipv6Addr, Mac) =
     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb), [0x33, 0x33, 0, 0, 0, 0xfb]);
+
+/// An address of the node's Pods that no Pod has.
+const STRANGER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x77, 1, 0, 0, 0, 0xbad);
 
 struct Stage<'a> {
     hostile: &'a Pod<'a>,
@@ -67,9 +73,15 @@ pub(super) fn run(context: &Context<'_>) -> Result<usize> {
         hostile: &hostile,
     };
     stage.honest("honest6-1")?;
-    let (packets, messages) = (stage.packets(), stage.messages());
+    stage.controls(context)?;
+    let (mut packets, messages) = (stage.packets(), stage.messages());
+    packets.extend(stage.tunnels());
+    let hidden = stage.hidden();
     for frame in packets.iter().chain(&messages).map(|(_, frame)| frame) {
         stage.send(&[frame.clone(), frame.clone()])?;
+    }
+    for (_, frames) in &hidden {
+        stage.send(frames)?;
     }
     stage.honest("honest6-2")?;
     let text_arrived = |name: &str| {
@@ -78,14 +90,20 @@ pub(super) fn run(context: &Context<'_>) -> Result<usize> {
     };
     // Messages carry no text: they arrive as they were sent.
     let frame_arrived = |sent: &[u8]| stage.sniffers.iter().any(|s| s.saw(|f| f == sent));
-    let arrived: Vec<&str> = packets
+    let mut arrived: Vec<&str> = packets
         .iter()
         .filter(|(name, _)| text_arrived(name))
         .chain(messages.iter().filter(|(_, frame)| frame_arrived(frame)))
         .map(|(name, _)| *name)
         .collect();
+    // Whatever is left of them when they arrive, each part has their name in it.
+    let part_arrived = |name: &str| {
+        let text = format!("spoof:{name};");
+        stage.sniffers.iter().any(|s| s.saw(|frame| holds(frame, text.as_bytes())))
+    };
+    arrived.extend(hidden.iter().map(|(name, _)| name.as_str()).filter(|name| part_arrived(name)));
     if arrived.is_empty() {
-        return Ok(packets.len() + messages.len());
+        return Ok(packets.len() + messages.len() + hidden.len());
     }
     Err(LabError::new(format!("arrived over IPv6: {}", arrived.join(", "))))
 }
@@ -122,7 +140,6 @@ impl Stage<'_> {
         let (victim_mac, victim) = self.victim;
         let (gateway_mac, gateway) = self.gateway;
         let forged_mac = [2, 0xba, 0xd0, 0, 0, 6];
-        let stranger = Ipv6Addr::new(0xfd00, 0x10, 0x77, 1, 0, 0, 0, 0xbad);
         let dhcp = |name: &str| {
             let text = format!("spoof:{name};");
             ipv6(
@@ -138,9 +155,9 @@ impl Stage<'_> {
         let packet =
             |name, to, from, source, to_ip| (name, self.packet(name, to, from, source, to_ip));
         vec![
-            packet("source6-on-node", victim_mac, mac, stranger, victim),
-            packet("source6-across", gateway_mac, mac, stranger, far),
-            packet("source6-outside", gateway_mac, mac, stranger, self.outside),
+            packet("source6-on-node", victim_mac, mac, STRANGER, victim),
+            packet("source6-across", gateway_mac, mac, STRANGER, far),
+            packet("source6-outside", gateway_mac, mac, STRANGER, self.outside),
             packet("victim6-as-source", gateway_mac, mac, victim, far),
             packet("gateway6-as-source", victim_mac, mac, gateway, victim),
             packet("node6-as-source", victim_mac, mac, self.nodes[0], victim),
