@@ -1,7 +1,7 @@
 //! Metrics of the agent, under the names that dashboards know.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use openflow::TableId;
 use prometheus::core::{Collector, Desc};
@@ -11,7 +11,7 @@ use switch::bridge::{BridgeState, PacketCounts};
 use tokio::sync::watch;
 
 use crate::cni::PodRecord;
-use crate::policy::CountsRx;
+use crate::policy::{CountsRx, DnsCounts};
 
 /// The registry and what its collectors read.
 pub struct Registry {
@@ -72,6 +72,21 @@ impl Registry {
         let gauges = gauges.map(|(name, help)| gauge(&format!("antrea_agent_{name}"), help));
         let collector = Policies { counts, gauges };
         self.registry.register(Box::new(collector)).expect("each metric is registered once");
+    }
+
+    /// Adds what becomes of DNS answers; the caller counts them.
+    pub fn follow_names(&self) -> Arc<DnsCounts> {
+        let counts = Arc::new(DnsCounts::default());
+        let gauges = [
+            ("fqdn_cache_size", "Names that policies name and whose addresses are known."),
+            ("fqdn_cache_eviction_count", "Names that were forgotten as there were too many."),
+            ("dns_answers_learned_count", "DNS answers to Pods that told of such names."),
+            ("dns_answers_lost_count", "DNS answers that did not get to their Pods in time."),
+        ];
+        let gauges = gauges.map(|(name, help)| gauge(&format!("antrea_agent_{name}"), help));
+        let collector = Names { counts: counts.clone(), gauges };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
+        counts
     }
 
     /// What `/metrics` serves.
@@ -142,6 +157,28 @@ impl Collector for Policies {
     }
 }
 
+struct Names {
+    counts: Arc<DnsCounts>,
+    gauges: [IntGauge; 4],
+}
+
+impl Collector for Names {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let read = |count: &AtomicU64| i64::try_from(count.load(Ordering::Relaxed));
+        let counts = &self.counts;
+        let counted = [&counts.n_evicted, &counts.n_learned, &counts.n_lost].map(read);
+        self.gauges[0].set(signed(counts.n_names.load(Ordering::Relaxed)));
+        for (gauge, value) in self.gauges[1..].iter().zip(counted) {
+            gauge.set(value.unwrap_or(i64::MAX));
+        }
+        self.gauges.iter().flat_map(Collector::collect).collect()
+    }
+}
+
 struct Flows {
     state: watch::Receiver<Arc<BridgeState>>,
     per_table: IntGaugeVec,
@@ -204,6 +241,7 @@ mod tests {
         let registry = Registry::new(interfaces);
         registry.follow(state);
         registry.follow_overdue(Arc::new(AtomicUsize::new(3)));
+        registry.follow_names();
         registry.follow_policies(watch::channel(crate::policy::Counts::default()).1);
         registry.follow_packets(|| PacketCounts { n_received: 7, n_dropped: 2 });
         let families = registry.prometheus().gather();
@@ -212,7 +250,11 @@ mod tests {
             names,
             [
                 "antrea_agent_cni_overdue_request_count",
+                "antrea_agent_dns_answers_learned_count",
+                "antrea_agent_dns_answers_lost_count",
                 "antrea_agent_egress_networkpolicy_rule_count",
+                "antrea_agent_fqdn_cache_eviction_count",
+                "antrea_agent_fqdn_cache_size",
                 "antrea_agent_ingress_networkpolicy_rule_count",
                 "antrea_agent_local_pod_count",
                 "antrea_agent_networkpolicy_count",

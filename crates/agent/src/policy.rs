@@ -4,18 +4,22 @@
 //! the switch say, and carries out what it decides. What was known last is kept on disk (`known`),
 //! for a start while no controller answers. A new Pod's port is closed until its policies are known
 //! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
-//! answered (`packets`), and what is to be logged is (`audit`).
+//! answered (`packets`), and what is to be logged is (`audit`). DNS answers to Pods whose rules name
+//! peers wait for the flows (`dns`), and names are asked for again (`resolver`).
 //!
 //! Not here: decisions (`policy::realize`), flows (`pipeline::policy`), answers to what is rejected
 //! (`pipeline::reject`), lines of the log (`policy::audit`).
 
+mod after;
 mod audit;
+mod dns;
 mod feed;
 mod gate;
 mod known;
 mod packets;
 mod pods;
 mod report;
+mod resolver;
 mod run;
 
 use pipeline::Category;
@@ -23,7 +27,9 @@ use switch::bridge::Owner;
 use tokio::sync::watch;
 
 pub(crate) use audit::AuditConfig;
+pub use dns::DnsCounts;
 pub use gate::Gate;
+pub(crate) use resolver::DnsServer;
 pub(crate) use run::{AntreaPolicies, PolicyLoop};
 
 /// Owner of policies' flows on the bridge.

@@ -40,7 +40,7 @@ use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
 use crate::peers::Peers;
-use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, Gate, PolicyLoop};
+use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, DnsServer, Gate, PolicyLoop};
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
 
@@ -157,14 +157,22 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                 state_dir: options.state_dir.clone(),
                 bridge: bridge.clone(),
                 network: network.node.clone(),
-                config: realize::Config::new(policy_config),
+                config: realize::Config {
+                    min_ttl: Duration::from_secs(options.config.fqdn_cache_min_ttl),
+                    ..realize::Config::new(policy_config)
+                },
                 antrea_policies,
                 gate: gate.clone(),
                 gate_rx,
                 interfaces: interfaces.clone(),
                 restored: restored.clone(),
                 audit: audit_config(&options),
+                dns_server: DnsServer::choose(
+                    options.config.dns_server_override.as_deref().unwrap_or_default(),
+                    options.environment.kube_dns.as_ref(),
+                ),
                 counts_tx,
+                dns_counts: registry.follow_names(),
             };
             tasks.spawn(policies.run(stop.clone()));
             Some(gate)

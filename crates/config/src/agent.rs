@@ -96,6 +96,10 @@ pub struct AgentConfig {
     pub client_limit: ClientLimit,
     /// `kubeAPIServerOverride`.
     pub kube_api_server_override: Option<String>,
+    /// `dnsServerOverride`.
+    pub dns_server_override: Option<String>,
+    /// `fqdnCacheMinTTL`, in seconds.
+    pub fqdn_cache_min_ttl: u64,
     /// `ovsBridge`.
     pub ovs_bridge: String,
     /// `ovsDatapathType`.
@@ -158,6 +162,8 @@ impl AgentConfig {
             kubeconfig: read.optional("clientConnection.kubeconfig").map(Into::into),
             client_limit: read.client_limit(),
             kube_api_server_override: read.optional("kubeAPIServerOverride"),
+            dns_server_override: read.optional("dnsServerOverride"),
+            fqdn_cache_min_ttl: u64::try_from(read.int("fqdnCacheMinTTL")).unwrap_or(0),
             ovs_bridge: read.text("ovsBridge"),
             datapath_type: match read.text("ovsDatapathType").as_str() {
                 "netdev" => DatapathType::Netdev,

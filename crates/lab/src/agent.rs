@@ -161,6 +161,9 @@ fn agent_conf(node: &NodeLayout, mode: Mode, variant: Variant) -> Value {
     });
     if mode != Mode::Standalone {
         conf["clientConnection"] = json!({ "kubeconfig": node.kubeconfig("agent") });
+        // The outside host plays the DNS server, where a scenario has one.
+        let outside = addressing::outside(variant.family);
+        conf["dnsServerOverride"] = json!(outside.first().map(ToString::to_string));
     }
     conf
 }

@@ -191,7 +191,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 20] = [
+const SCENARIOS: [Scenario; 21] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -305,6 +305,12 @@ const SCENARIOS: [Scenario; 20] = [
         about: "no packet passes or is lost wrongly while agents and the controller come and go",
         needs: Needs::Nothing,
         run: policy::faults::run,
+    },
+    Scenario {
+        name: "fqdn",
+        about: "names in policies: open or closed at once after the answer, by UDP and TCP, for its time",
+        needs: Needs::Nothing,
+        run: policy::fqdn::run,
     },
     Scenario {
         name: "clean",

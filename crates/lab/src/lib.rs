@@ -17,6 +17,7 @@ pub mod cni;
 pub mod component;
 pub mod container;
 pub mod demo;
+pub mod dns;
 pub mod down;
 pub mod echo;
 pub mod error;

@@ -194,6 +194,27 @@ impl Headers {
         })
     }
 
+    /// What a UDP datagram or a TCP segment carries; as much of it as is in the frame, and not what
+    /// fills the frame up. Nothing for other protocols.
+    #[must_use]
+    pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let rest = frame.get(self.segment_at..).unwrap_or_default();
+        let of_header = |at: usize| rest.get(at).copied().unwrap_or_default();
+        let (header_len, len) = match self.segment {
+            Segment::Udp { .. } => {
+                let len = usize::from(u16::from_be_bytes([of_header(4), of_header(5)]));
+                (8, len.saturating_sub(8))
+            }
+            Segment::Tcp { payload_len, .. } => {
+                let len = usize::try_from(payload_len).unwrap_or(usize::MAX);
+                (usize::from(of_header(12) >> 4) * 4, len)
+            }
+            Segment::Sctp { .. } | Segment::Icmp { .. } | Segment::Other => return &[],
+        };
+        let payload = rest.get(header_len..).unwrap_or_default();
+        &payload[..payload.len().min(len)]
+    }
+
     /// Source and destination port of a protocol that has some.
     #[must_use]
     pub fn ports(&self) -> Option<(u16, u16)> {

@@ -14,8 +14,9 @@ use openflow::OfPort;
 use pipeline::Families;
 use pipeline::policy::{Direction, HostMark, PolicyConfig};
 
+use crate::dns::{Answer, Extent};
 use crate::realize::tests::switch::{Fate, L4, Packet, Switch};
-use crate::realize::{Config, Event, LocalPod, PodKey, Realizer};
+use crate::realize::{Asker, Config, Event, LocalPod, PodKey, Realizer};
 use crate::translate::{Engine, ObjectId, ObjectKind};
 use crate::verdict::{Action, Cluster, End, Traffic};
 use cluster::{Pod, World};
@@ -60,7 +61,13 @@ impl Fleet {
             let mut switch = Switch::default();
             switch.take(&realizer.step_all(Duration::ZERO, events));
             for (name, ip) in &world.names {
-                let event = Event::NameLearned { name: name.clone(), addresses: vec![(*ip, 3600)] };
+                let answer = Answer {
+                    name: name.clone(),
+                    asked: None,
+                    addresses: vec![(*ip, 3600)],
+                    extent: Extent::Whole,
+                };
+                let event = Event::NameLearned { answer, asker: Asker::Pod };
                 switch.take(&realizer.step(Duration::ZERO, event));
             }
             fleet.switches.insert(node.name.clone(), switch);

@@ -2,19 +2,38 @@
 //!
 //! The bytes come from the network: whatever they are, reading gives an answer or an error, takes
 //! time and memory in proportion to their length, and never panics. Not here: which names matter
-//! and how long addresses are kept (`realize`).
+//! and how long addresses are kept (`realize`), and who asks.
+
+mod question;
+mod tcp;
 
 use std::net::IpAddr;
+
+pub use question::{Asked, Question};
+pub use tcp::{Connection, Connections, Segment};
 
 /// What an answer tells of the name that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The name, in lower case, without a dot at its end.
     pub name: String,
+    /// What was asked about it; none for what is no address.
+    pub asked: Option<Asked>,
     /// Its addresses, behind any number of other names, and their times to live in seconds.
     pub addresses: Vec<(IpAddr, u32)>,
-    /// Whether the answer was cut short; the whole one comes by TCP.
-    pub truncated: bool,
+    /// How much of the truth it is.
+    pub extent: Extent,
+}
+
+/// How much an answer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All: the name has no other addresses of the kind that was asked for.
+    Whole,
+    /// Its beginning; the whole one comes by TCP, or in fragments of the packet.
+    Beginning,
+    /// That the server could not tell.
+    Failure,
 }
 
 /// Why a message tells nothing.
@@ -37,6 +56,10 @@ pub enum DnsError {
 const HEADER_LEN: usize = 12;
 const RESPONSE: u16 = 0x8000;
 const TRUNCATED: u16 = 0x0200;
+/// Bits with what came of it; 0 is an answer, 3 says that there is no such name.
+const RCODE: u16 = 0x000f;
+const NO_ERROR: u16 = 0;
+const NO_SUCH_NAME: u16 = 3;
 const A: u16 = 1;
 const CNAME: u16 = 5;
 const AAAA: u16 = 28;
@@ -91,8 +114,11 @@ impl Reader<'_> {
                     if !name.is_empty() {
                         name.push('.');
                     }
-                    // What is no letter, digit or hyphen matches no rule, whatever becomes of it.
-                    name.extend(label.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
+                    name.extend(label.iter().map(|byte| match byte {
+                        // Two labels in one, so that it looks like another name.
+                        b'.' => char::REPLACEMENT_CHARACTER,
+                        byte => char::from(byte.to_ascii_lowercase()),
+                    }));
                     if name.len() > 2 * MAX_NAME {
                         return Err(DnsError::Name);
                     }
@@ -119,8 +145,12 @@ impl Answer {
         }
         reader.at = HEADER_LEN;
         let name = reader.name()?;
-        let _kind_and_class = reader.array::<4>()?;
-        let truncated = flags & TRUNCATED != 0;
+        let asked = Asked::of(reader.u16()?, reader.u16()?);
+        let mut extent = match flags & RCODE {
+            _ if flags & TRUNCATED != 0 => Extent::Beginning,
+            NO_ERROR | NO_SUCH_NAME => Extent::Whole,
+            _ => Extent::Failure,
+        };
         let mut aliases = Vec::new();
         let mut records = Vec::new();
         for _ in 0..n_answers {
@@ -128,8 +158,11 @@ impl Answer {
                 Ok(Some(Record::Alias { of, to })) => aliases.push((of, to)),
                 Ok(Some(Record::Address { of, ip, ttl })) => records.push((of, ip, ttl)),
                 Ok(None) => {}
-                // What comes before the cut counts.
-                Err(DnsError::Short) if truncated => break,
+                // What comes before the cut counts; the first fragment of a packet has one, too.
+                Err(DnsError::Short) => {
+                    extent = Extent::Beginning;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -144,7 +177,7 @@ impl Answer {
         }
         records.retain(|(of, ..)| names.contains(of));
         let addresses = records.into_iter().map(|(_, ip, ttl)| (ip, ttl)).collect();
-        Ok(Self { name, addresses, truncated })
+        Ok(Self { name, asked, addresses, extent })
     }
 }
 
@@ -180,6 +213,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// How many bytes wait for the rest of their message.
+    fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Takes the next bytes of the connection, and gives the messages that are whole now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.buffer.extend_from_slice(bytes);
@@ -199,6 +237,8 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use testkit::fuzz::{Campaign, Outcome};
+
     use super::*;
 
     fn name(text: &str) -> Vec<u8> {
@@ -253,7 +293,8 @@ mod tests {
         assert_eq!(answer.name, "www.example.org");
         let ips: Vec<String> = answer.addresses.iter().map(|(ip, _)| ip.to_string()).collect();
         assert_eq!(ips, ["192.0.2.1", "fd00::"]);
-        assert!(answer.addresses.iter().all(|(_, ttl)| *ttl == 60) && !answer.truncated);
+        assert!(answer.addresses.iter().all(|(_, ttl)| *ttl == 60));
+        assert_eq!((answer.asked, answer.extent), (Some(Asked::A), Extent::Whole));
     }
 
     #[test]
@@ -267,7 +308,14 @@ mod tests {
         assert_eq!(Answer::read(&itself), Err(DnsError::Name));
         let cut = mk_message(0x8380, "a.test", &[(BACK.to_vec(), A, vec![192, 0, 2, 1])]);
         let answer = Answer::read(&cut[..cut.len() - 2]).unwrap();
-        assert!(answer.truncated && answer.addresses.is_empty());
+        assert_eq!((answer.extent, answer.addresses.len()), (Extent::Beginning, 0));
+        let failed = Answer::read(&mk_message(0x8182, "a.test", &[])).unwrap();
+        assert_eq!(failed.extent, Extent::Failure);
+        let nothing = Answer::read(&mk_message(0x8183, "a.test", &[])).unwrap();
+        assert_eq!((nothing.extent, nothing.addresses.len()), (Extent::Whole, 0));
+        let mut joined = mk_message(0x8180, "a.test", &[]);
+        joined[12..20].copy_from_slice(b"\x06a.test\0");
+        assert_eq!(Answer::read(&joined).unwrap().name, "a\u{fffd}test");
         let circle = mk_message(
             0x8180,
             "a.test",
@@ -307,5 +355,33 @@ mod tests {
                 sent.chunks(size).flat_map(|piece| stream.push(piece)).collect();
             assert_eq!(got, [whole.clone(), vec![9]], "{size}");
         }
+    }
+
+    /// Damaged messages: what is read fits into what came, and comes out of a stream as it went in.
+    #[test]
+    fn fuzz_dns() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/dns");
+        let mut connections = Connections::default();
+        let server = "192.0.2.53:53".parse().unwrap();
+        let connection = Connection { server, client: "10.0.0.1:40000".parse().unwrap() };
+        let mut seq = 0u32;
+        let report = Campaign::from_dir("DNS messages", dir).run(|bytes| {
+            let mut sent = u16::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
+            sent.extend(bytes);
+            let mut got = Vec::new();
+            for payload in sent.chunks(1 + bytes.len() / 3) {
+                got.extend(connections.push(connection, Segment { seq, flags: 0, payload }));
+                seq = seq.wrapping_add(u32::try_from(payload.len()).unwrap());
+            }
+            assert_eq!(got, [bytes]);
+            let question = Question { id: 7, name: "www.example.org".into(), asked: Asked::A };
+            let ours = question.answer(bytes);
+            let Ok(answer) = Answer::read(bytes) else { return Outcome::Refused };
+            assert!(answer.addresses.len() * 15 <= bytes.len());
+            assert!(answer.name.len() <= 2 * MAX_NAME);
+            assert!(ours.is_none_or(|ours| ours == answer));
+            Outcome::Accepted
+        });
+        assert!(report.accepted > report.executions / 10, "{report:?}");
     }
 }

@@ -47,6 +47,7 @@ pub use snapshot::{Snapshot, SnapshotError};
 pub use status::{PolicyStatus, RefusedFlow, rules_in};
 pub use table::MAX_RULES_PER_FLOW;
 
+use crate::dns::Answer;
 use groups::{AddressDelta, Addresses, AppliedTo};
 use hold::{Bookmarks, Hold};
 use ids::Ids;
@@ -138,17 +139,39 @@ pub enum Event {
         /// That version.
         since: AsOf,
     },
-    /// A DNS answer for a name, with times to live in seconds.
+    /// A DNS answer.
     NameLearned {
-        /// The name that was asked for.
-        name: String,
-        /// Its addresses.
-        addresses: Vec<(IpAddr, u32)>,
+        /// What it says.
+        answer: Answer,
+        /// Who asked.
+        asker: Asker,
     },
+    /// Addresses of names that were known before the start; comes before the policies.
+    NamesRestored(Vec<Known>),
     /// These flows, and no others, are wanted and not on the switch.
     Refused(Vec<RefusedFlow>),
     /// Time has passed.
     Tick,
+}
+
+/// Whose question a DNS answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// A Pod's, by a server of its choice: the answer adds addresses, and takes none away.
+    Pod,
+    /// The agent's own, about what may be out of date.
+    Agent,
+}
+
+/// An address of a name that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The name.
+    pub name: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// For how long it is good.
+    pub left: Duration,
 }
 
 /// What is to be done.
@@ -357,6 +380,18 @@ impl Realizer {
         self.names.all()
     }
 
+    /// Whether a rule of this node names it: then an answer about it has to wait for flows.
+    #[must_use]
+    pub fn uses_name(&self, name: &str) -> bool {
+        self.names.is_used(name)
+    }
+
+    /// How many names are known, and how many were forgotten because there were too many.
+    #[must_use]
+    pub fn n_names(&self) -> (usize, u64) {
+        self.names.counts()
+    }
+
     /// How many flows clauses have.
     #[must_use]
     pub fn n_clause_flows(&self) -> usize {
@@ -428,10 +463,11 @@ impl Realizer {
             Event::PodWaits { pod, since } => {
                 self.waiting.insert(pod, since);
             }
-            Event::NameLearned { name, addresses } => {
-                let changed = self.names.learn(now, &name, &addresses);
+            Event::NameLearned { answer, asker } => {
+                let changed = self.names.learn(now, &answer, asker);
                 self.stale.extend(changed);
             }
+            Event::NamesRestored(known) => self.names.restore(now, known),
             Event::Refused(flows) => self.refused(flows),
             Event::Tick => {}
         }
@@ -541,6 +577,7 @@ impl Realizer {
         self.emit_flows();
         if !std::mem::replace(&mut self.synced, true) {
             self.ids.forget_unclaimed(now);
+            self.names.restored();
             self.ops.push(Op::Synced);
         }
         self.emit_statuses();

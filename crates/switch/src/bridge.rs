@@ -237,7 +237,22 @@ impl Bridge {
     /// receiver that does not keep up loses packets.
     #[must_use]
     pub fn packet_ins(&self) -> mpsc::Receiver<PacketIn> {
-        self.inner.packets.subscribe()
+        self.inner.packets.subscribe(None)
+    }
+
+    /// Like [`Bridge::packet_ins`], but only packets whose user data begin with this byte: a storm
+    /// of others fills no queue of theirs.
+    #[must_use]
+    pub fn packet_ins_of(&self, kind: u8) -> mpsc::Receiver<PacketIn> {
+        self.inner.packets.subscribe(Some(kind))
+    }
+
+    /// Lets a packet that a flow paused go on where it was.
+    ///
+    /// # Errors
+    /// At once when there is no connection.
+    pub async fn resume(&self, packet: PacketIn) -> Result<(), PacketOutError> {
+        self.inner.packets.resume(packet).await
     }
 
     /// How many packets came, and how many of them were lost because nobody took them in time.

@@ -528,5 +528,37 @@ fn packets_come_to_their_controller_id_with_userdata() {
             "{:?}",
             packet.reason
         );
+
+        // A paused packet goes on where it was; kinds of packets come apart.
+        let mut after_rx = bridge.packet_ins_of(9);
+        let to_us = |kind: u8, pause| {
+            let userdata = vec![kind];
+            Action::controller(Controller {
+                controller_id: 5,
+                userdata,
+                pause,
+                ..Controller::default()
+            })
+        };
+        let flows = [
+            Flow::new(TableId(0), 2, Match::new().with(Field::EthType, 0x88b5))
+                .cookie(cookie(POD, 9))
+                .actions([to_us(8, true), Action::GotoTable(TableId(1))]),
+            Flow::new(TableId(1), 1, Match::new()).cookie(cookie(POD, 9)).action(to_us(9, false)),
+        ];
+        bridge.set(POD, "pause", flows.map(Intent::Flow).to_vec());
+        barrier(&bridge).await;
+        let out = vec![Action::Output(OfPort::TABLE)];
+        bridge.packet_out(PacketOut::new(OfPort::LOCAL, frame.clone(), out)).await.unwrap();
+        let paused = loop {
+            let packet = timeout(Duration::from_secs(30), packet_rx.recv()).await.unwrap().unwrap();
+            if packet.userdata[..] == [8] {
+                break packet;
+            }
+        };
+        assert!(paused.continuation.is_some() && after_rx.try_recv().is_err());
+        bridge.resume(paused).await.unwrap();
+        let after = timeout(Duration::from_secs(30), after_rx.recv()).await.unwrap().unwrap();
+        assert_eq!((&after.data[..], after.table), (&frame[..], TableId(1)));
     });
 }

@@ -3,6 +3,7 @@
 //! A task of its own, so that a storm of packets delays no policy; what nobody takes in time is lost.
 
 use openflow::message::PacketIn;
+use pipeline::fields::packet_in;
 use pipeline::policy::{PolicyPacket, read_packet_in};
 use pipeline::{NodeConfig, reject};
 use switch::bridge::Bridge;
@@ -21,7 +22,7 @@ pub(super) struct ToLog {
 /// Answers what is to be answered, and hands on what is to be logged.
 pub(super) fn start(bridge: &Bridge, node: NodeConfig) -> mpsc::Receiver<ToLog> {
     let (log_tx, log_rx) = mpsc::channel(LOG_QUEUE);
-    let (bridge, mut packets) = (bridge.clone(), bridge.packet_ins());
+    let (bridge, mut packets) = (bridge.clone(), bridge.packet_ins_of(packet_in::NETWORK_POLICY));
     tokio::spawn(async move {
         loop {
             let packet = tokio::select! {

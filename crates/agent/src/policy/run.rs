@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
-use apis::controlplane::NetworkPolicy;
 use jiff::{SignedDuration, Zoned};
 use kube_io::Client;
 use kube_io::controlplane::Controlplane;
@@ -14,20 +14,25 @@ use openflow::Intent;
 use pipeline::NodeConfig;
 use pipeline::policy::Direction;
 use policy::audit::{AuditLog, Line};
+use policy::dns::Answer;
 use policy::realize::{
-    AsOf, Config, Event, Kind, Op, PodKey, PolicyStatus, Realizer, RefusedFlow, recover, rules_in,
+    AsOf, Asker, Config, Event, Kind, Op, PodKey, PolicyStatus, Realizer, RefusedFlow, recover,
+    rules_in,
 };
 use switch::bridge::{Bridge, BridgeState};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::after::{After, carry_on};
 use super::audit::{self, AuditConfig, AuditFile};
+use super::dns::{self, Held, Release};
 use super::feed::{self, Fed, Taken};
 use super::gate::{Gate, GateEvent};
-use super::known::Known;
+use super::known::{KeptName, Known, KnownNames, today};
 use super::pods::{Pods, local_pod};
-use super::{Counts, OWNER, packets, report};
+use super::resolver::{self, DnsServer};
+use super::{Counts, DnsCounts, OWNER, packets, report};
 use crate::cni::PodRecord;
 
 /// How long a controller is waited for before the last known set is taken.
@@ -40,10 +45,10 @@ const READ_RETRY: Duration = Duration::from_millis(100);
 const BATCH: usize = 512;
 /// Lines of the audit log in a second; more are lost.
 const LOG_LINES: u32 = 500;
-/// Beginning of the keys of flows that hold DNS answers.
-const DNS_KEY: &str = "dns/";
-/// What is said of policies with domain names.
-const NO_NAMES: &str = "peers named by domain are not supported yet: such a peer matches nothing";
+/// New addresses of names within this time are kept on disk together.
+const SAVE_NAMES_AFTER: Duration = Duration::from_secs(1);
+/// So are new times of addresses that are known.
+const SAVE_TIMES_AFTER: Duration = Duration::from_secs(30);
 /// The name under which bookmarks tell of Pods.
 const PODS: &str = "pods";
 
@@ -75,8 +80,12 @@ pub(crate) struct PolicyLoop {
     pub(crate) restored: watch::Receiver<bool>,
     /// How the audit log is kept.
     pub(crate) audit: AuditConfig,
+    /// Who is asked for names.
+    pub(crate) dns_server: DnsServer,
     /// Where counts are shown.
     pub(crate) counts_tx: watch::Sender<Counts>,
+    /// Where counts of DNS are shown.
+    pub(crate) dns_counts: Arc<DnsCounts>,
 }
 
 /// Whether policies of Antrea's own kinds are realized.
@@ -88,13 +97,6 @@ pub(crate) enum AntreaPolicies {
     Off,
 }
 
-/// What waits for the flows of before to be on the switch.
-#[derive(Debug, Default)]
-struct After {
-    statuses: Vec<PolicyStatus>,
-    covered: Vec<PodKey>,
-}
-
 /// The loop's state.
 struct Running {
     realizer: Realizer,
@@ -103,17 +105,20 @@ struct Running {
     pods: Pods,
     records: Vec<PodRecord>,
     names: [BTreeSet<String>; 3],
-    /// Policies that name peers by domain names.
-    by_name: BTreeSet<String>,
     broken: BTreeSet<Kind>,
     listed: BTreeSet<Kind>,
     refused: Vec<RefusedFlow>,
     after_tx: mpsc::UnboundedSender<After>,
+    release: Release,
+    /// Names to be asked for.
+    ask_tx: mpsc::Sender<String>,
     counts_tx: watch::Sender<Counts>,
     audit: AuditLog,
     audit_file: AuditFile,
     /// When what is known is kept.
     save_at: Option<Instant>,
+    /// When names are.
+    save_names_at: Option<Instant>,
 }
 
 impl PolicyLoop {
@@ -141,10 +146,16 @@ impl PolicyLoop {
         let (after_tx, after_rx) = mpsc::unbounded_channel();
         let (covered_tx, mut covered_rx) = mpsc::unbounded_channel();
         let (statuses_tx, statuses_rx) = mpsc::unbounded_channel();
-        tokio::spawn(carry_on(self.bridge.clone(), after_rx, statuses_tx, covered_tx));
+        let release = Release::start(&self.bridge, self.dns_counts);
+        let way = (self.bridge.clone(), release.clone());
+        tokio::spawn(carry_on(way, after_rx, statuses_tx, covered_tx));
         tokio::spawn(report::run(self.controlplane.clone(), self.node.clone(), statuses_rx));
         let (versions_tx, mut versions_rx) = mpsc::unbounded_channel();
         let known = Known::new(&self.state_dir);
+        let known_names = KnownNames::new(&self.state_dir);
+        let mut answers_rx = dns::start(&self.bridge, release.clone());
+        let families = self.config.policy.families;
+        let (ask_tx, mut told_rx) = resolver::start(self.dns_server, families);
         let mut to_log = packets::start(&self.bridge, self.network);
         let mut state = self.bridge.state();
         let mut running = Running {
@@ -154,22 +165,25 @@ impl PolicyLoop {
             pods: Pods::default(),
             records: Vec::new(),
             names: Default::default(),
-            by_name: BTreeSet::new(),
             broken: BTreeSet::new(),
             listed: BTreeSet::new(),
             refused: Vec::new(),
             after_tx,
+            release,
+            ask_tx,
             counts_tx: self.counts_tx.clone(),
             audit: AuditLog::new(LOG_LINES),
             audit_file: AuditFile::new(self.audit),
             save_at: None,
+            save_names_at: None,
         };
-        running.step(vec![Event::Recovered(recovered)]);
+        running.step(vec![Event::Recovered(recovered), Event::NamesRestored(known_names.load())]);
         running.list(&self.interfaces.borrow_and_update().clone());
         let held = first_lists(&mut fed_rx, &known).await;
         running.take(held);
 
         let mut fed = Vec::new();
+        let mut answers = Vec::new();
         loop {
             let log_at = running.audit.deadline().map(|at| running.started + at);
             let tick = running.realizer.deadline().map(|at| running.started + at);
@@ -210,21 +224,24 @@ impl PolicyLoop {
                     running.look_at(&seen);
                 }
                 Some(packet) = to_log.recv() => running.log(&packet),
+                n = answers_rx.recv_many(&mut answers, BATCH)=> {
+                    if n > 0 {
+                        running.learn(answers.drain(..));
+                    }
+                }
+                Some(answer) = told_rx.recv() => running.told(answer),
                 () = at(tick) => running.step(vec![Event::Tick]),
                 () = at(log_at) => running.write_log(),
                 () = at(running.save_at) => running.save(&known).await,
+                () = at(running.save_names_at) => running.save_names(&known_names).await,
                 () = stop.cancelled() => {
                     running.save(&known).await;
+                    running.save_names(&known_names).await;
                     return Ok(());
                 }
             }
         }
     }
-}
-
-/// Whether a policy names peers by domain names.
-fn names_peers(policy: &NetworkPolicy) -> bool {
-    policy.rules.iter().any(|rule| !rule.to.fqdns.is_empty())
 }
 
 /// Sleeps until then; for ever without a time.
@@ -313,64 +330,46 @@ fn ask_version(
     });
 }
 
-/// Waits for flows, and then tells what waits for them.
-async fn carry_on(
-    bridge: Bridge,
-    mut after_rx: mpsc::UnboundedReceiver<After>,
-    statuses_tx: mpsc::UnboundedSender<Vec<PolicyStatus>>,
-    covered_tx: mpsc::UnboundedSender<PodKey>,
-) {
-    let mut batch = Vec::new();
-    while after_rx.recv_many(&mut batch, BATCH).await > 0 {
-        // What is refused shows in the state, and comes with a status of its own.
-        let _ = bridge.barrier().await;
-        for after in batch.drain(..) {
-            for pod in after.covered {
-                let _ = covered_tx.send(pod);
-            }
-            if !after.statuses.is_empty() {
-                let _ = statuses_tx.send(after.statuses);
-            }
-        }
-    }
-}
-
 impl Running {
     fn step(&mut self, events: Vec<Event>) {
-        if events.is_empty() {
-            return;
-        }
-        let ops = self.realizer.step_all(self.started.elapsed(), events);
-        self.carry_out(ops);
+        self.step_with(events, Vec::new());
     }
 
-    fn carry_out(&mut self, ops: Vec<Op>) {
+    /// With answers that wait for the flows of this step. Says whether flows change.
+    fn step_with(&mut self, events: Vec<Event>, answers: Vec<Held>) -> bool {
+        if events.is_empty() {
+            return false;
+        }
+        let ops = self.realizer.step_all(self.started.elapsed(), events);
+        self.carry_out(ops, answers)
+    }
+
+    fn carry_out(&mut self, ops: Vec<Op>, answers: Vec<Held>) -> bool {
         let mut changes = Vec::new();
-        let mut after = After::default();
+        let mut after = After { answers, ..After::default() };
         let mut synced = false;
         for op in ops {
             match op {
-                // Nobody lets DNS answers go on yet, so none is held.
-                Op::Set { key, .. } | Op::Remove { key } if key.starts_with(DNS_KEY) => {}
                 Op::Set { key, flows } => {
                     changes.push((key, flows.into_iter().map(Intent::from).collect::<Vec<_>>()));
                 }
                 Op::Remove { key } => changes.push((key, Vec::new())),
                 Op::Synced => synced = true,
-                Op::Status(mut status) => {
-                    if self.by_name.contains(&status.uid) {
-                        status.failure.get_or_insert_with(|| NO_NAMES.to_owned());
-                    }
+                Op::Status(status) => {
                     if let Some(failure) = &status.failure {
                         tracing::warn!(policy = status.uid, "not realized as written: {failure}");
                     }
                     after.statuses.push(status);
                 }
                 Op::PodCovered(pod) => after.covered.push(pod),
-                Op::Resolve(name) => tracing::debug!(name, "addresses of the name are stale"),
+                // With too many to be asked for at once, the rest comes again later.
+                Op::Resolve(name) => drop(self.ask_tx.try_send(name)),
             }
         }
         let changed = !changes.is_empty();
+        if !after.answers.is_empty() {
+            after.keys.extend(changes.iter().map(|(key, _)| key.clone()));
+        }
         if changed {
             self.bridge.set_all(OWNER, changes);
         }
@@ -378,12 +377,13 @@ impl Running {
             tracing::info!(policies = self.realizer.n_policies(), "policies are in force");
             self.bridge.synced(OWNER);
         }
-        if !after.statuses.is_empty() || !after.covered.is_empty() {
+        if !after.statuses.is_empty() || !after.covered.is_empty() || !after.answers.is_empty() {
             let _ = self.after_tx.send(after);
         }
         if changed || synced {
             self.count();
         }
+        changed
     }
 
     /// Takes in what the watches said.
@@ -412,7 +412,7 @@ impl Running {
         self.step(events);
         if again {
             let statuses: Vec<PolicyStatus> = self.realizer.statuses().collect();
-            let _ = self.after_tx.send(After { statuses, covered: Vec::new() });
+            let _ = self.after_tx.send(After { statuses, ..After::default() });
         }
         self.count();
     }
@@ -426,22 +426,9 @@ impl Running {
         match event {
             Event::ReplacePolicies(all) => {
                 *policies = all.iter().map(|policy| name(&policy.metadata)).collect();
-                let by_name = all.iter().filter(|policy| names_peers(policy));
-                self.by_name = by_name.map(|policy| name(&policy.metadata)).collect();
             }
-            Event::PolicySet(policy) => {
-                let uid = name(&policy.metadata);
-                if names_peers(policy) {
-                    self.by_name.insert(uid.clone());
-                } else {
-                    self.by_name.remove(&uid);
-                }
-                policies.insert(uid);
-            }
-            Event::PolicyDeleted(gone) => {
-                policies.remove(gone);
-                self.by_name.remove(gone);
-            }
+            Event::PolicySet(policy) => drop(policies.insert(name(&policy.metadata))),
+            Event::PolicyDeleted(gone) => drop(policies.remove(gone)),
             Event::ReplaceAppliedToGroups(all) => {
                 *applied_to = all.iter().map(|group| name(&group.metadata)).collect();
             }
@@ -491,6 +478,42 @@ impl Running {
         }
     }
 
+    /// Takes in what answers to Pods tell; each goes on when the flows are there.
+    fn learn(&mut self, answers: impl Iterator<Item = Held>) {
+        let (mut events, mut waiting) = (Vec::new(), Vec::new());
+        for mut held in answers {
+            let mut told = std::mem::take(&mut held.answers);
+            told.retain(|answer| self.realizer.uses_name(&answer.name));
+            if told.is_empty() {
+                self.release.now(held);
+            } else if self.release.may_wait(&held) {
+                let event = |answer| Event::NameLearned { answer, asker: Asker::Pod };
+                events.extend(told.into_iter().map(event));
+                waiting.push(held);
+            }
+        }
+        self.release.counts.n_learned.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+        let changed = self.step_with(events, waiting);
+        self.names_changed(changed);
+    }
+
+    /// Takes in what the agent was told.
+    fn told(&mut self, answer: Answer) {
+        let event = Event::NameLearned { answer, asker: Asker::Agent };
+        let changed = self.step_with(vec![event], Vec::new());
+        self.names_changed(changed);
+    }
+
+    /// New addresses are kept soon, new times of known ones some time later.
+    fn names_changed(&mut self, addresses_changed: bool) {
+        let (n_names, n_evicted) = self.realizer.n_names();
+        self.release.counts.n_names.store(n_names, Ordering::Relaxed);
+        self.release.counts.n_evicted.store(n_evicted, Ordering::Relaxed);
+        let after = if addresses_changed { SAVE_NAMES_AFTER } else { SAVE_TIMES_AFTER };
+        let at = Instant::now() + after;
+        self.save_names_at = Some(self.save_names_at.map_or(at, |before| before.min(at)));
+    }
+
     /// Logs who decided about a packet.
     fn log(&mut self, packet: &packets::ToLog) {
         let rule = packet.what.rule.and_then(|id| self.realizer.rule(id));
@@ -538,6 +561,24 @@ impl Running {
             *shown = counts;
             changed
         });
+    }
+
+    /// Keeps the addresses of names.
+    async fn save_names(&mut self, known: &KnownNames) {
+        if self.save_names_at.take().is_none() {
+            return;
+        }
+        let (now, today) = (self.started.elapsed(), today());
+        let names = self.realizer.names().map(|(name, ip, until)| KeptName {
+            name: name.to_owned(),
+            ip,
+            until: (today + until).saturating_sub(now).as_secs(),
+        });
+        let (names, known): (Vec<_>, _) = (names.collect(), known.clone());
+        let saved = tokio::task::spawn_blocking(move || known.save(&names)).await;
+        if let Err(error) = saved.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(%error, "the known names are not kept");
+        }
     }
 
     /// Keeps what is known, unless not everything is known yet.

@@ -4,6 +4,7 @@
 //! and says which exchanges there are from then on; every other exchange must fail.
 
 pub(super) mod faults;
+pub(super) mod fqdn;
 pub(super) mod native;
 mod steps;
 mod table;

@@ -31,7 +31,7 @@ pub use clause::{
 pub use closed::closed_flows;
 pub use gates::{HostMark, PolicyConfig, node_flows};
 pub use isolation::{Isolation, dns_flows};
-pub use packet_in::{PolicyPacket, read_packet_in};
+pub use packet_in::{PolicyPacket, is_dns_answer, read_packet_in};
 pub use ports::{PortMask, PortRange};
 pub use rule::{RuleSpec, rule_flows};
 

@@ -1,9 +1,10 @@
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use openflow::Match;
 use openflow::action::PacketInReason;
+use testkit::fuzz::{Campaign, Outcome};
 
 use super::*;
-use crate::fields::SOURCE;
+use crate::fields::{FROM_GATEWAY, FROM_POD, FROM_TUNNEL, SOURCE};
 use crate::node::{Families, Gateway};
 
 fn mk_node() -> NodeConfig {
@@ -173,4 +174,34 @@ fn any_bytes_are_survived() {
             let _ = answer(&mk_node(), &mk_packet_in(data, 1));
         }
     }
+}
+
+/// Damaged frames: what is read lies within the frame, and what is answered can be read again.
+#[test]
+fn fuzz_packet() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/packet");
+    let report = Campaign::from_dir("frames", dir).run(|frame| {
+        for source in [FROM_POD.value, FROM_GATEWAY.value, FROM_TUNNEL.value] {
+            if let Ok(out) = answer(&mk_node(), &mk_packet_in(frame.to_vec(), source)) {
+                assert!(Headers::read(&out.data).is_ok());
+            }
+        }
+        let Ok(headers) = Headers::read(frame) else { return Outcome::Refused };
+        let payload = headers.payload(frame);
+        assert!(headers.segment_at + payload.len() <= frame.len() || payload.is_empty());
+        Outcome::Accepted
+    });
+    assert!(report.accepted > report.executions / 10, "{report:?}");
+}
+
+#[test]
+fn payloads_end_with_the_packet() {
+    let mut frame = Vec::new();
+    v4().udp(53, 40_000).write(&mut frame, b"answer").unwrap();
+    frame.extend([0; 18]);
+    assert_eq!(Headers::read(&frame).unwrap().payload(&frame), b"answer");
+    let data = build(v6().tcp(53, 40_000, 1, 64_000), b"segment");
+    let headers = Headers::read(&data).unwrap();
+    assert_eq!(headers.payload(&data), b"segment");
+    assert_eq!(headers.payload(&data[..data.len() - 3]), b"segm", "as much as there is");
 }

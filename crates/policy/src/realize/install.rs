@@ -231,7 +231,7 @@ impl Realizer {
             self.stale.remove(&uid);
             self.apply(now, &uid, Vec::new());
             self.policies.remove(&uid);
-            self.names.use_patterns(&uid, BTreeSet::new());
+            self.names.use_patterns(now, &uid, BTreeSet::new());
             let noted = self.noted.remove(&uid).unwrap_or_default();
             let maps = [&mut self.applied_to_users, &mut self.address_users];
             for (users, names) in maps.into_iter().zip(noted) {
@@ -269,7 +269,7 @@ impl Realizer {
         let Some(state) = self.policies.get(uid) else { return };
         let is_new = state.installed.as_ref().is_none_or(|i| !Arc::ptr_eq(i, &state.latest));
         if is_new && self.is_complete(now, uid) {
-            self.adopt(uid);
+            self.adopt(now, uid);
         }
         let Some(state) = self.policies.get(uid) else { return };
         let Some(policy) = state.installed.clone() else { return };
@@ -289,7 +289,7 @@ impl Realizer {
     }
 
     /// The latest version becomes the installed one.
-    fn adopt(&mut self, uid: &str) {
+    fn adopt(&mut self, now: Duration, uid: &str) {
         let Some(state) = self.policies.get_mut(uid) else { return };
         let policy = Arc::clone(&state.latest);
         state.hold = None;
@@ -307,7 +307,7 @@ impl Realizer {
         let fqdns = policy.rules.iter().filter(|rule| rule.direction == RuleDirection::Out);
         let patterns = fqdns.flat_map(|rule| &rule.to.fqdns).map(|name| normal(name)).collect();
         state.installed = Some(policy);
-        let ask = self.names.use_patterns(uid, patterns);
+        let ask = self.names.use_patterns(now, uid, patterns);
         self.ops.extend(ask.into_iter().map(super::Op::Resolve));
         self.note_users(uid);
     }

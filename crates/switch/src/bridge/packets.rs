@@ -50,7 +50,15 @@ struct Counters {
     n_dropped: AtomicU64,
 }
 
-type Subscribers = Arc<Mutex<Vec<mpsc::Sender<PacketIn>>>>;
+/// Who gets packets.
+#[derive(Debug)]
+struct Subscriber {
+    /// The first byte of user data that is of interest; without one all are.
+    kind: Option<u8>,
+    packet_tx: mpsc::Sender<PacketIn>,
+}
+
+type Subscribers = Arc<Mutex<Vec<Subscriber>>>;
 
 /// The connection, its receivers and its way in.
 #[derive(Debug)]
@@ -78,9 +86,10 @@ impl Packets {
         Self { subscribers, counters, channel_rx }
     }
 
-    pub(super) fn subscribe(&self) -> mpsc::Receiver<PacketIn> {
+    pub(super) fn subscribe(&self, kind: Option<u8>) -> mpsc::Receiver<PacketIn> {
         let (packet_tx, packet_rx) = mpsc::channel(BACKLOG);
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(packet_tx);
+        let subscriber = Subscriber { kind, packet_tx };
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
         packet_rx
     }
 
@@ -103,6 +112,13 @@ impl Packets {
         };
         let channel = channel.ok_or(PacketOutError::NotConnected)?;
         Ok(channel.send(&Message::PacketOut(packet)).await?)
+    }
+
+    /// The switch that paused a packet before the connection went may be gone as well.
+    pub(super) async fn resume(&self, packet: PacketIn) -> Result<(), PacketOutError> {
+        let channel = self.channel_rx.borrow().clone();
+        let channel = channel.ok_or(PacketOutError::NotConnected)?;
+        Ok(channel.send(&Message::Resume(packet)).await?)
     }
 }
 
@@ -161,15 +177,21 @@ async fn run(
 /// Gives the packet to every receiver that has room for it.
 fn hand_out(subscribers: &Subscribers, packet: &PacketIn, n_dropped: &AtomicU64) {
     let mut subscribers = subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-    subscribers.retain(|packet_tx| match packet_tx.try_send(packet.clone()) {
-        Ok(()) => true,
-        Err(mpsc::error::TrySendError::Full(_)) => {
-            let n_dropped = n_dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            if n_dropped.is_power_of_two() {
-                warn!(n_dropped, "packet-ins come faster than they are taken");
-            }
-            true
+    let first = packet.userdata.first();
+    subscribers.retain(|subscriber| {
+        if subscriber.kind.is_some() && subscriber.kind.as_ref() != first {
+            return !subscriber.packet_tx.is_closed();
         }
-        Err(mpsc::error::TrySendError::Closed(_)) => false,
+        match subscriber.packet_tx.try_send(packet.clone()) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                let n_dropped = n_dropped.fetch_add(1, Ordering::Relaxed) + 1;
+                if n_dropped.is_power_of_two() {
+                    warn!(n_dropped, "packet-ins come faster than they are taken");
+                }
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
     });
 }

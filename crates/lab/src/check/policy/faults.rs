@@ -160,13 +160,13 @@ fn change(store: &Store, n: usize) -> Result<()> {
 }
 
 /// How often the agent of a node said that policies are in force.
-fn n_in_force(store: &Store, node: &str) -> Result<usize> {
+pub(super) fn n_in_force(store: &Store, node: &str) -> Result<usize> {
     let log = store.layout().node(node).log(agent::ROLE);
     let text = std::fs::read_to_string(&log).doing(|| format!("read {}", log.display()))?;
     Ok(text.matches(IN_FORCE_WORDS).count())
 }
 
-fn await_in_force(store: &Store, node: &str, before: usize) -> Result<()> {
+pub(super) fn await_in_force(store: &Store, node: &str, before: usize) -> Result<()> {
     wait_for(Duration::from_secs(20), &format!("policies are in force on {node}"), || {
         n_in_force(store, node).is_ok_and(|n| n > before).then_some(())
     })

@@ -65,6 +65,12 @@ pub struct PolicyPacket {
     pub reject: bool,
 }
 
+/// Whether it is a DNS answer that waits at the agent to be let go on.
+#[must_use]
+pub fn is_dns_answer(packet: &PacketIn) -> bool {
+    packet.userdata.first() == Some(&packet_in::DNS) && packet.continuation.is_some()
+}
+
 /// Reads a packet-in; none when no policy flow sent it.
 #[must_use]
 pub fn read_packet_in(packet: &PacketIn) -> Option<PolicyPacket> {

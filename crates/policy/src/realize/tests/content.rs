@@ -5,7 +5,8 @@ use openflow::{ConjId, OfPort};
 
 use super::switch::{Fate, L4};
 use super::world::*;
-use crate::realize::{Event, LocalPod, Op, RefusedFlow, recover, rules_in};
+use crate::dns::{Answer, Asked, Extent};
+use crate::realize::{Asker, Event, Known, LocalPod, Op, RefusedFlow, recover, rules_in};
 
 fn udp(dst: u16) -> L4 {
     L4::Udp { src: 40_000, dst }
@@ -378,15 +379,39 @@ fn names_become_addresses() {
     assert_eq!(dns, 1, "answers to the Pod are looked at");
     assert!(!world.to(1, "192.0.2.7", 5432));
     let addresses = vec![("192.0.2.7".parse().unwrap(), 60), ("2001:db8::7".parse().unwrap(), 60)];
-    world.feed([Event::NameLearned { name: "DB.example.org.".into(), addresses }]);
+    assert!(world.realizer.uses_name("DB.example.org."));
+    assert!(!world.realizer.uses_name("www.example.org"));
+    let mut answer = Answer {
+        name: "DB.example.org.".into(),
+        asked: Some(Asked::A),
+        addresses,
+        extent: Extent::Whole,
+    };
+    world.feed([Event::NameLearned { answer: answer.clone(), asker: Asker::Pod }]);
     assert!(world.to(1, "192.0.2.7", 5432) && world.to(1, "2001:db8::7", 5432));
     assert!(!world.to(1, "192.0.2.8", 5432));
+
+    // An agent that starts anew and is told what was known asks for the same flows.
+    let known = world.realizer.names().map(|(name, ip, until)| Known {
+        name: name.into(),
+        ip,
+        left: until.saturating_sub(world.now),
+    });
+    let mut again = World::cold();
+    again.feed([Event::Recovered(recover(&world.switch.flows()))]);
+    again.feed([Event::NamesRestored(known.collect())]);
+    again.feed((1..=4).map(|n| Event::PodUp(mk_pod(n))));
+    again.feed(world.realizer.snapshot().into_events());
+    assert_eq!(again.switch.by_key, world.switch.by_key);
+
     world.now = world.realizer.deadline().unwrap();
     world.feed([Event::Tick]);
     assert_eq!(world.last, [Op::Resolve("db.example.org".into())]);
-    world.now = world.realizer.deadline().unwrap();
-    world.feed([Event::Tick]);
+    assert!(world.to(1, "192.0.2.7", 5432), "while it is asked for");
+    answer.addresses = vec![("192.0.2.8".parse().unwrap(), 60)];
+    world.feed([Event::NameLearned { answer: answer.clone(), asker: Asker::Agent }]);
     assert!(!world.to(1, "192.0.2.7", 5432), "out of date");
+    assert!(world.to(1, "192.0.2.8", 5432) && world.to(1, "2001:db8::7", 5432));
     world.feed([Event::PolicyDeleted("u".into())]);
     assert_eq!(world.switch.flows(), []);
 }
