@@ -17,6 +17,11 @@ use crate::{echo, interrupt, probe};
 
 /// Datagrams per second and pair, on a machine that is not slow throughout.
 pub const RATE: u64 = 1000;
+/// As long as answers come, no more datagrams than these are on their way: on a machine that is busy
+/// with other things they would fill queues, and be lost for that alone.
+const WINDOW: u64 = 300;
+/// Without an answer for so long none is waited for: something is broken, and that is measured.
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// What became of a stream of numbered datagrams.
 #[derive(Clone, Debug, Serialize)]
@@ -52,7 +57,8 @@ pub struct Datagrams {
     received: Arc<AtomicU64>,
     last_answer: Arc<AtomicU64>,
     started: Instant,
-    sender: JoinHandle<()>,
+    /// Gives when each datagram was sent, in seconds from the start.
+    sender: JoinHandle<Vec<f32>>,
     receiver: JoinHandle<(f64, Vec<bool>)>,
 }
 
@@ -74,18 +80,20 @@ impl Datagrams {
         let sent = Arc::new(AtomicU64::new(0));
         let received = Arc::new(AtomicU64::new(0));
         let last_answer = Arc::new(AtomicU64::new(0));
-        let started = Instant::now();
+        let progress = Progress {
+            started: Instant::now(),
+            stop: Arc::clone(&stop),
+            sent: Arc::clone(&sent),
+            received: Arc::clone(&received),
+            last_answer: Arc::clone(&last_answer),
+            answered: Arc::default(),
+        };
+        let started = progress.started;
         let sender = {
-            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
-            std::thread::spawn(move || send(&socket, &stop, &sent))
+            let progress = progress.clone();
+            std::thread::spawn(move || send(&socket, &progress))
         };
-        let receiver = {
-            let (stop, received) = (Arc::clone(&stop), Arc::clone(&received));
-            let (sent, last_answer) = (Arc::clone(&sent), Arc::clone(&last_answer));
-            std::thread::spawn(move || {
-                receive(&reading, &stop, &sent, &received, &last_answer, started)
-            })
-        };
+        let receiver = std::thread::spawn(move || receive(&reading, &progress));
         Ok(Self { pair: pair.into(), stop, sent, received, last_answer, started, sender, receiver })
     }
 
@@ -106,7 +114,7 @@ impl Datagrams {
     #[must_use]
     pub fn finish(self) -> DatagramReport {
         self.stop.store(true, Ordering::SeqCst);
-        let _ = self.sender.join();
+        let times = self.sender.join().unwrap_or_default();
         let (longest_gap_ms, mut seen) = self.receiver.join().unwrap_or((f64::NAN, Vec::new()));
         let sent = self.sent.load(Ordering::SeqCst);
         seen.resize(usize::try_from(sent).unwrap_or(0), false);
@@ -115,13 +123,13 @@ impl Datagrams {
             sent,
             received: self.received.load(Ordering::SeqCst),
             longest_gap_ms,
-            losses: runs_of_losses(&seen),
+            losses: runs_of_losses(&seen, &times),
         }
     }
 }
 
-/// When runs of losses began, and how long they are.
-fn runs_of_losses(seen: &[bool]) -> Vec<(f64, usize)> {
+/// When the first of each run of lost ones was sent, and how long the runs are.
+fn runs_of_losses(seen: &[bool], times: &[f32]) -> Vec<(f64, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (i, _) in seen.iter().enumerate().filter(|(_, seen)| !**seen) {
         match runs.last_mut() {
@@ -129,8 +137,7 @@ fn runs_of_losses(seen: &[bool]) -> Vec<(f64, usize)> {
             _ => runs.push((i, 1)),
         }
     }
-    #[allow(clippy::cast_precision_loss)] // Numbers of datagrams stay far below 2^52.
-    let at = |i: usize| i as f64 / rate() as f64;
+    let at = |i: usize| times.get(i).copied().map_or(f64::NAN, f64::from);
     runs.into_iter().take(20).map(|(start, n)| (at(start), n)).collect()
 }
 
@@ -139,29 +146,55 @@ fn rate() -> u64 {
     RATE / u64::from(interrupt::patience())
 }
 
-fn send(socket: &UdpSocket, stop: &AtomicBool, sent: &AtomicU64) {
-    let started = Instant::now();
-    let mut n: u64 = 0;
-    while !stop.load(Ordering::SeqCst) {
-        let due = started + Duration::from_micros(n * 1_000_000 / rate());
-        if let Some(wait) = due.checked_duration_since(Instant::now()) {
-            std::thread::sleep(wait);
-        }
-        // An answer "port unreachable" of a moment ago is reported here, and counts as a loss.
-        let _ = socket.send(format!("seq {n:016}").as_bytes());
-        n += 1;
-        sent.store(n, Ordering::SeqCst);
+/// What sender and receiver know of each other.
+#[derive(Clone, Debug)]
+struct Progress {
+    started: Instant,
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    /// When the last answer came, in microseconds from the start.
+    last_answer: Arc<AtomicU64>,
+    /// All answers are to datagrams before this one.
+    answered: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Whether there is no use in sending datagram `n` now, because answers come, and late.
+    fn is_behind(&self, n: u64) -> bool {
+        let last = Duration::from_micros(self.last_answer.load(Ordering::SeqCst));
+        n > self.answered.load(Ordering::SeqCst) + WINDOW
+            && self.started.elapsed().saturating_sub(last) < SILENCE * interrupt::patience()
     }
 }
 
-fn receive(
-    socket: &UdpSocket,
-    stop: &AtomicBool,
-    sent: &AtomicU64,
-    received: &AtomicU64,
-    last_answer: &AtomicU64,
-    started: Instant,
-) -> (f64, Vec<bool>) {
+fn send(socket: &UdpSocket, progress: &Progress) -> Vec<f32> {
+    let pause = Duration::from_micros(1_000_000 / rate());
+    let mut due = progress.started;
+    let mut times = Vec::new();
+    let mut n: u64 = 0;
+    while !progress.stop.load(Ordering::SeqCst) {
+        if let Some(wait) = due.checked_duration_since(Instant::now()) {
+            std::thread::sleep(wait);
+        }
+        if progress.is_behind(n) {
+            std::thread::sleep(pause);
+            // What could not be sent in time is not sent all at once.
+            due = Instant::now();
+            continue;
+        }
+        times.push(progress.started.elapsed().as_secs_f32());
+        // An answer "port unreachable" of a moment ago is reported here, and counts as a loss.
+        let _ = socket.send(format!("seq {n:016}").as_bytes());
+        n += 1;
+        due += pause;
+        progress.sent.store(n, Ordering::SeqCst);
+    }
+    times
+}
+
+fn receive(socket: &UdpSocket, progress: &Progress) -> (f64, Vec<bool>) {
+    let Progress { started, stop, sent, received, last_answer, answered } = progress;
     let mut buffer = [0; 64];
     let mut seen = Vec::new();
     let mut last = Instant::now();
@@ -175,6 +208,7 @@ fn receive(
             if let Some(number) = number {
                 if seen.len() <= number {
                     seen.resize(number + 1, false);
+                    answered.store(u64::try_from(seen.len()).unwrap_or(u64::MAX), Ordering::SeqCst);
                 }
                 // One that comes twice is not one more.
                 if !std::mem::replace(&mut seen[number], true) {
@@ -275,7 +309,8 @@ mod tests {
     #[test]
     fn losses_are_told_in_runs() {
         let seen = [true, false, false, true, false];
-        assert_eq!(runs_of_losses(&seen), [(0.001, 2), (0.004, 1)]);
+        let times = [0.0, 0.5, 1.0, 1.5, 2.0];
+        assert_eq!(runs_of_losses(&seen, &times), [(0.5, 2), (2.0, 1)]);
     }
 
     #[test]

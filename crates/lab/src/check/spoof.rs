@@ -148,7 +148,7 @@ fn over_ipv4(context: &Context<'_>) -> Result<Seen> {
 /// tunnel packets from the other node. So it is not for their form that the others do not.
 fn controls(context: &Context<'_>, stage: &Stage<'_>) -> Result<()> {
     let mut id = 0;
-    wait_for(Duration::from_secs(5), "honest fragments arrive", || {
+    wait_for(Duration::from_secs(20), "honest fragments arrive", || {
         id += 1;
         stage.send(&stage.fragmented("own-fragments", stage.own.1, id)).ok()?;
         std::thread::sleep(Duration::from_millis(20));
@@ -167,7 +167,7 @@ fn controls(context: &Context<'_>, stage: &Stage<'_>) -> Result<()> {
         Tunnel::Gre => (GRE, gre(&inner)),
     };
     let frame = ipv4(to, from, node_address(2), node_address(1), protocol, &packet);
-    wait_for(Duration::from_secs(5), "a node's tunnel packet arrives", || {
+    wait_for(Duration::from_secs(20), "a node's tunnel packet arrives", || {
         send(other.netns(), link, std::slice::from_ref(&frame)).ok()?;
         std::thread::sleep(Duration::from_millis(20));
         stage.sniffers[0].saw_text("spoof:own-tunnel;").then_some(())
@@ -210,7 +210,7 @@ impl Stage<'_> {
             ipv4(self.gateway.0, mac, own, OUTSIDE, UDP, &body),
         ];
         let text = format!("spoof:{name};");
-        let arrived = wait_for(Duration::from_secs(10), "honest packets arrive", || {
+        let arrived = wait_for(Duration::from_secs(20), "honest packets arrive", || {
             if self.send(&frames).is_err() {
                 return None;
             }
@@ -388,10 +388,11 @@ impl<'a> Block<'a> {
     }
 
     fn enforce(&self, stage: &Stage<'_>) -> Result<()> {
-        self.again()?;
         let ((mac, own), outside) = (stage.own, &stage.sniffers[2]);
-        // What the datapath has cached of honest packets is let go a moment after the flow is there.
-        wait_for(Duration::from_secs(5), "the switch drops the Pod's packets", || {
+        // What the datapath has cached of honest packets is let go a moment after the flow is there;
+        // and the agent may have removed the flow by then.
+        wait_for(Duration::from_secs(20), "the switch drops the Pod's packets", || {
+            self.again().ok()?;
             let text = format!("spoof:gate-{};", jiff::Timestamp::now().as_microsecond());
             let body = udp(4000, 4001, text.as_bytes());
             stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;

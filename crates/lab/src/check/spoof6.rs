@@ -121,7 +121,7 @@ impl Stage<'_> {
             self.packet(name, self.gateway.0, self.mac, self.own, self.outside),
         ];
         let text = format!("spoof:{name};");
-        wait_for(Duration::from_secs(10), &format!("honest packets arrive ({name})"), || {
+        wait_for(Duration::from_secs(20), &format!("honest packets arrive ({name})"), || {
             self.send(&frames).ok()?;
             std::thread::sleep(Duration::from_millis(20));
             let all = self.sniffers.iter().all(|s| s.saw(|frame| carries(frame, text.as_bytes())));

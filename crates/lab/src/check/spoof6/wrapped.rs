@@ -35,7 +35,7 @@ impl Stage<'_> {
     pub(super) fn controls(&self, context: &Context<'_>) -> Result<()> {
         let seen = |text: &str| self.sniffers[0].saw(|frame| holds(frame, text.as_bytes()));
         let mut id = 0;
-        wait_for(Duration::from_secs(10), "honest fragments arrive over IPv6", || {
+        wait_for(Duration::from_secs(20), "honest fragments arrive over IPv6", || {
             id += 1;
             self.send(&self.datagram_in_parts("own-fragments6", self.own, id)).ok()?;
             std::thread::sleep(Duration::from_millis(20));
@@ -55,7 +55,7 @@ impl Stage<'_> {
             Tunnel::Gre => Wrap::Gre,
         };
         let frame = kind.around(&inner, (to, self.nodes[0]), (from, self.nodes[1]));
-        wait_for(Duration::from_secs(10), "a node's tunnel packet arrives over IPv6", || {
+        wait_for(Duration::from_secs(20), "a node's tunnel packet arrives over IPv6", || {
             send(other.netns(), link, std::slice::from_ref(&frame)).ok()?;
             std::thread::sleep(Duration::from_millis(20));
             self.sniffers[0].saw(|frame| carries(frame, b"spoof:own-tunnel6;")).then_some(())
