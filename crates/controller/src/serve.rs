@@ -32,6 +32,11 @@ use reviews::{LocalOr, Reviews};
 
 /// Requests other than watches that are answered at once.
 const MAX_IN_FLIGHT: usize = 400;
+/// Reviews of callers per second in the long run.
+const REVIEWS_PER_SECOND: f64 = 1000.0;
+/// Reviews that may be asked for at once: all agents of a large cluster come back together after a
+/// restart, each with a token and three watches.
+const REVIEWS_AT_ONCE: u32 = 20_000;
 /// Paths that are open to all: kubelet's probes and the API server's webhooks carry no credentials.
 const OPEN: &[&str] = &["/healthz", "/livez", "/readyz", "/validate/*", "/mutate/*", "/convert/*"];
 
@@ -100,7 +105,7 @@ pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
     if let Some(metrics) = metrics {
         pages.insert("/metrics".into(), Arc::new(MetricsPage(metrics.registry)));
     }
-    let reviews = Reviews(client);
+    let reviews = Reviews(client.with_limit(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE));
     let api = Api::aggregated(Aggregated {
         registry: registry(&state, &reports, &Agents::new(&namespace)),
         authenticator: Arc::new(LocalOr::new(local_token, clients.clone(), reviews.clone())),

@@ -151,6 +151,13 @@ impl Client {
         Ok(Self { kube, limiter, server, config: kept })
     }
 
+    /// The same connection with limits of its own: what is asked on behalf of others must not wait for,
+    /// nor hold up, what this program does itself.
+    #[must_use]
+    pub fn with_limit(&self, qps: f64, burst: u32) -> Self {
+        Self { limiter: Arc::new(Limiter::new(qps, burst)), ..self.clone() }
+    }
+
     /// URL of the server.
     pub fn server(&self) -> &str {
         &self.server

@@ -29,6 +29,7 @@ use crate::{agent, down, interrupt, ip, netns, ovs};
 
 mod normal;
 pub mod policy;
+pub mod scale;
 
 /// Pods on a node in the ADD figures.
 const N_PODS: usize = 110;

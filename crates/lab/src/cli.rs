@@ -192,6 +192,8 @@ pub enum BenchWhat {
     Network,
     /// From a policy that is created to one that is enforced.
     Policy,
+    /// The controller alone with a large cluster and 1,000 agents.
+    Scale,
 }
 
 /// Options of `bench`.
@@ -200,6 +202,9 @@ pub struct BenchArgs {
     /// What to measure.
     #[arg(value_enum, default_value_t)]
     pub what: BenchWhat,
+    /// Namespaces of `scale`, with four Pods and three policies each.
+    #[arg(long, value_name = "N", default_value_t = 25_000)]
+    pub namespaces: usize,
     /// Where the node programs are [default: beside this program].
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,

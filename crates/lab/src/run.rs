@@ -84,11 +84,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Bench(args) => {
             preflight::root()?;
             let bin_dir = bin_dir(args.bin_dir.as_deref())?;
-            let run = match args.what {
-                BenchWhat::Network => bench::run,
-                BenchWhat::Policy => bench::policy::run,
-            };
-            let figures = run(layout.dir(), bin_dir, &Progress::start())?;
+            let (dir, progress) = (layout.dir(), Progress::start());
+            let figures = match args.what {
+                BenchWhat::Network => bench::run(dir, bin_dir, &progress),
+                BenchWhat::Policy => bench::policy::run(dir, bin_dir, &progress),
+                BenchWhat::Scale => bench::scale::run(dir, bin_dir, args.namespaces, &progress),
+            }?;
             if args.json { ui::json(&figures)? } else { bench::print(&figures) }
         }
         Command::Hidden(_) => {}
