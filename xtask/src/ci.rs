@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail};
 use crate::digest::Digest;
 use crate::{debian, docs, generate, shim, tidy, workspace};
 
+/// How many tests of a program run at the same time.
+const TEST_THREADS: &str = "--test-threads=4";
+
 /// Counts read from the closing lines of test programs.
 #[derive(Clone, Copy, Default)]
 struct Tally {
@@ -80,9 +83,11 @@ pub(crate) fn run() -> Result<()> {
     });
     let root = is_root();
     stage("tests", &mut || {
-        let mut arguments = vec!["test", "--locked", "--workspace", "--no-fail-fast"];
+        // Many tests wait for a switch or a timeout rather than for a processor.
+        let mut arguments = vec!["test", "--locked", "--workspace", "--no-fail-fast", "--"];
+        arguments.push(TEST_THREADS);
         if root {
-            arguments.extend(["--", "--include-ignored"]);
+            arguments.push("--include-ignored");
         }
         followed(&mut workspace::cargo(&arguments))
     });
