@@ -2,16 +2,18 @@
 //!
 //! For a server behind an `APIService`: callers are known by the front proxy's headers, by a client
 //! certificate, or by a token that a [`TokenReviewer`] judges; what they may do, an
-//! [`AccessReviewer`] judges. Answers are kept for [`TTL`]; what a review failed on is not.
+//! [`AccessReviewer`] judges. Answers are kept for [`TTL`]; what a review failed on is not. Whoever
+//! asks the same meanwhile waits for the same answer.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hyper::header::HeaderMap;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::authn::{Authenticator, Credentials};
@@ -26,6 +28,9 @@ use crate::user::{AUTHENTICATED, MASTERS, User};
 pub const TTL: Duration = Duration::from_secs(10);
 /// How many answers are kept.
 const KEPT: usize = 8192;
+/// Reviews of one kind that are under way at most: a crowd that comes at once, as all agents do
+/// after a restart, must not open a connection each.
+const AT_ONCE: usize = 32;
 
 /// Why a review has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,29 +49,73 @@ pub trait AccessReviewer: Send + Sync {
     fn review<'a>(&'a self, act: &'a Attributes) -> BoxFuture<'a, Result<Decision, ReviewError>>;
 }
 
-/// Answers that hold for a while.
-struct Kept<K, V>(Mutex<HashMap<K, (V, Instant)>>);
+/// Answers that hold for a while. One question is asked once however many wait for its answer.
+struct Kept<K, V> {
+    answers: Mutex<HashMap<K, (V, Instant)>>,
+    /// Whose turn it is to ask a question.
+    turns: Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>,
+    permits: Semaphore,
+}
 
-impl<K: Eq + Hash, V: Clone> Kept<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> Kept<K, V> {
     fn new() -> Self {
-        Self(Mutex::new(HashMap::new()))
+        Self {
+            answers: Mutex::default(),
+            turns: Mutex::default(),
+            permits: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// The answer that is kept, or the one that `ask` gives. Errors are not kept.
+    async fn answer<E, F>(&self, key: &K, ask: impl FnOnce() -> F) -> Result<V, E>
+    where
+        F: Future<Output = Result<V, E>>,
+    {
+        if let Some(answer) = self.get(key) {
+            return Ok(answer);
+        }
+        let turn = self.turn(key);
+        let _mine = turn.lock().await;
+        if let Some(answer) = self.get(key) {
+            return Ok(answer);
+        }
+        let _permit = self.permits.acquire().await;
+        let answer = ask().await?;
+        self.put(key.clone(), answer.clone());
+        Ok(answer)
+    }
+
+    fn turn(&self, key: &K) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        if turns.len() >= KEPT {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        let turn = Arc::default();
+        turns.insert(key.clone(), Arc::downgrade(&turn));
+        turn
     }
 
     fn get(&self, key: &K) -> Option<V> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value.clone())
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers
+            .get(key)
+            .filter(|(_, until)| Instant::now() < *until)
+            .map(|(value, _)| value.clone())
     }
 
     fn put(&self, key: K, value: V) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if kept.len() >= KEPT {
-            kept.retain(|_, (_, until)| now < *until);
+        if answers.len() >= KEPT {
+            answers.retain(|_, (_, until)| now < *until);
         }
-        if kept.len() >= KEPT {
-            kept.clear();
+        if answers.len() >= KEPT {
+            answers.clear();
         }
-        kept.insert(key, (value, now + TTL));
+        answers.insert(key, (value, now + TTL));
     }
 }
 
@@ -102,16 +151,9 @@ impl<T: TokenReviewer> Authentication<T> {
         }
         let Some(token) = credentials.bearer.as_deref() else { return Ok(User::anonymous()) };
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let user = match self.kept.get(&key) {
-            Some(user) => user,
-            None => {
-                let user = self.tokens.review(token).await.map_err(|error| {
-                    ApiError::unavailable(format!("the token cannot be reviewed now: {error}"))
-                })?;
-                self.kept.put(key, user.clone());
-                user
-            }
-        };
+        let user = self.kept.answer(&key, || self.tokens.review(token)).await.map_err(|error| {
+            ApiError::unavailable(format!("the token cannot be reviewed now: {error}"))
+        })?;
         user.ok_or_else(ApiError::unauthorized)
     }
 }
@@ -179,14 +221,9 @@ impl<A: AccessReviewer> Authorization<A> {
         if act.user.in_group(MASTERS) || self.is_open(act) {
             return Ok(Decision { allowed: true, reason: String::new() });
         }
-        if let Some(decision) = self.kept.get(act) {
-            return Ok(decision);
-        }
-        let decision = self.reviewer.review(act).await.map_err(|error| {
+        self.kept.answer(act, || self.reviewer.review(act)).await.map_err(|error| {
             ApiError::unavailable(format!("access cannot be reviewed now: {error}"))
-        })?;
-        self.kept.put(act.clone(), decision.clone());
-        Ok(decision)
+        })
     }
 }
 
@@ -198,7 +235,6 @@ impl<A: AccessReviewer> Authorizer for Authorization<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -284,6 +320,30 @@ mod tests {
         assert_eq!(who(Some("down"), None).await, Err(503));
         assert_eq!(who(Some("down"), None).await, Err(503));
         assert_eq!(reviews.load(Ordering::Relaxed), 5, "failures are not kept");
+    }
+
+    #[tokio::test]
+    async fn a_crowd_asks_once_for_each_answer_and_never_all_at_once() {
+        let kept = Kept::<usize, usize>::new();
+        let (asked, now, most) = <(AtomicUsize, AtomicUsize, AtomicUsize)>::default();
+        let ask = async |key: usize| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            now.fetch_sub(1, Ordering::Relaxed);
+            Ok::<usize, ()>(key * 2)
+        };
+        let crowd = (0..1000_usize).map(|n| {
+            let (kept, ask) = (&kept, &ask);
+            async move { (n, kept.answer(&(n % 100), || ask(n % 100)).await) }
+        });
+        for (n, answer) in futures::future::join_all(crowd).await {
+            assert_eq!(answer, Ok(n % 100 * 2));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 100);
+        assert_eq!(most.load(Ordering::Relaxed), AT_ONCE);
     }
 
     #[tokio::test(start_paused = true)]
