@@ -494,6 +494,8 @@ async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
     config.sync_deadline = SYNC_DEADLINE;
     config.controller_id = Some(CONTROLLER_ID);
+    config.userspace_run_dir =
+        (network.datapath == Datapath::Netdev).then(|| options.config.ovs_run_dir.clone());
     config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER];
     if network.layout == LayoutFound::Other {
         tracing::info!("the bridge has another table layout: it is replaced as a whole");

@@ -296,7 +296,7 @@ const SCENARIOS: [Scenario; 21] = [
     },
     Scenario {
         name: "policy-native",
-        about: "Antrea's policies: tiers, priorities, Drop, Reject, Pass, groups, status",
+        about: "Antrea's policies: tiers, priorities, Drop, Reject, Pass, groups, status, audit log",
         needs: Needs::Nothing,
         run: policy::native::run,
     },

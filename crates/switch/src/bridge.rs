@@ -6,6 +6,7 @@
 //!
 //! Not here: the rules (`crate::reconcile`), the protocol (`crate::channel`).
 
+mod forget;
 mod packets;
 mod run;
 mod transfer;
@@ -51,6 +52,9 @@ pub struct BridgeConfig {
     pub timing: ChannelTiming,
     /// Controller id of the packet-in connection; none opens no such connection.
     pub controller_id: Option<u16>,
+    /// For a bridge on the userspace datapath: the directory in which its vswitchd runs, which is
+    /// told to forget cached decisions after each change. It may keep wrong ones otherwise.
+    pub userspace_run_dir: Option<PathBuf>,
 }
 
 impl BridgeConfig {
@@ -67,6 +71,7 @@ impl BridgeConfig {
             sync_mode: SyncMode::Incremental,
             timing: ChannelTiming::default(),
             controller_id: Some(1),
+            userspace_run_dir: None,
         }
     }
 }

@@ -106,6 +106,48 @@ fn hand_made_changes_are_repaired_under_traffic() {
     });
 }
 
+#[test]
+#[ignore = "needs root: make test"]
+fn after_a_change_nothing_cached_is_left() {
+    with_ovs(async |ovs| {
+        // Nothing goes by itself.
+        ovs.vsctl(&["set", "Open_vSwitch", ".", "other_config:max-idle=3600000"]);
+        let session = mk_bridge(&ovs).await;
+        let (one, two) = (mk_pod(&session, 1, 2).await, mk_pod(&session, 2, 1).await);
+        let mut config = BridgeConfig::new(ovs.mgmt(BRIDGE), MARKER);
+        config.userspace_run_dir = Some(ovs.dir().to_owned());
+        let bridge = Bridge::start(config);
+        let barrier = async || timeout(common::DEADLINE, bridge.barrier()).await.unwrap().unwrap();
+        let way = |priority: u16| {
+            let (one, two) = (one.ofport.0, two.ofport.0);
+            mk_flow(POD, &format!("priority={priority},in_port={one},ip,actions={two}"))
+        };
+        let n_cached = || {
+            let flows = ovs.appctl(&["dpctl/dump-flows"]);
+            flows.lines().filter(|line| line.contains("ipv4")).count()
+        };
+        for priority in [100, 200, 300] {
+            bridge.set(POD, "way", vec![way(priority)]);
+            barrier().await;
+            let traffic = Traffic::start(&one, &two, Duration::from_millis(4));
+            traffic.wait_flowing(common::DEADLINE);
+            eventually("the way is cached", || n_cached() > 0).await;
+            drop(traffic);
+            // What has nothing to do with it.
+            bridge.set(
+                POLICY,
+                "other",
+                vec![mk_flow(
+                    POLICY,
+                    &format!("table=20,priority={priority},ip,nw_src=10.8.0.0/16,actions=drop"),
+                )],
+            );
+            barrier().await;
+            eventually("nothing is cached", || n_cached() == 0).await;
+        }
+    });
+}
+
 /// Frames from a Pod that all go to the controller, this many a second, until this is dropped.
 struct Storm {
     stop: Arc<AtomicBool>,

@@ -3,9 +3,10 @@
 //! While new connections are opened every half millisecond, a policy that denies them is created;
 //! the first one that is not answered tells when it was enforced.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use kube_io::Client;
@@ -25,13 +26,15 @@ use crate::variant::Variant;
 use crate::{cluster, down, interrupt};
 
 /// Policies that are created.
-const N_SAMPLES: usize = 200;
+const N_SAMPLES: usize = 1000;
 /// Pause between two connections.
 const PAUSE: Duration = Duration::from_micros(500);
-/// So many connections without an answer in a row mean that the policy is enforced.
-const UNANSWERED: usize = 20;
+/// So many connections in a row that fare as the policy says mean that it is enforced.
+const IN_A_ROW: usize = 20;
 /// A connection without an answer for so long was denied.
-const ANSWER: Duration = Duration::from_millis(100);
+const ANSWER: Duration = Duration::from_millis(50);
+/// The first of the source ports that connections have in turn.
+const FIRST_PORT: u16 = 1024;
 /// Longest time for one policy.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -165,6 +168,28 @@ async fn change(
     Ok(at.saturating_duration_since(began))
 }
 
+/// One connection.
+struct Try {
+    opened: Instant,
+    /// Until its fate is known.
+    socket: Option<UdpSocket>,
+    answered: Option<bool>,
+}
+
+impl Try {
+    /// Sees what became of it.
+    fn look(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        self.answered = match socket.recv(&mut [0; 64]).is_ok() {
+            true => Some(true),
+            false => (self.opened.elapsed() >= ANSWER).then_some(false),
+        };
+        if self.answered.is_some() {
+            self.socket = None;
+        }
+    }
+}
+
 fn prober(
     target: SocketAddr,
     wanted: Wanted,
@@ -172,40 +197,30 @@ fn prober(
     began_tx: tokio::sync::oneshot::Sender<()>,
 ) -> Result<Instant> {
     let deadline = Instant::now() + LONGEST;
+    let as_wanted = Some(wanted == Wanted::Answered);
     let mut began_tx = Some(began_tx);
-    let mut waiting: std::collections::VecDeque<(Instant, UdpSocket)> =
-        std::collections::VecDeque::new();
-    let mut first: Option<Instant> = None;
-    let mut in_a_row = 0;
+    let mut tries: VecDeque<Try> = VecDeque::new();
     let mut n = 0;
     loop {
         let socket = open(target).doing(|| "open a socket".into())?;
         let opened = Instant::now();
         let _ = socket.send(b"who");
-        waiting.push_back((opened, socket));
+        tries.push_back(Try { opened, socket: Some(socket), answered: None });
         n += 1;
-        if n == 20 {
+        if n == IN_A_ROW {
             began_tx.take().map(|tx| tx.send(()));
         }
-        while let Some((opened, socket)) = waiting.front() {
-            let answered = socket.recv(&mut [0; 64]).is_ok();
-            if !answered && opened.elapsed() < ANSWER {
-                break;
+        tries.iter_mut().for_each(Try::look);
+        let mut row = tries.iter().filter(|_| began_tx.is_none());
+        while let Some(first) = row.find(|tried| tried.answered == as_wanted) {
+            let others = row.by_ref().take_while(|tried| tried.answered == as_wanted);
+            if 1 + others.take(IN_A_ROW - 1).count() == IN_A_ROW {
+                return Ok(first.opened);
             }
-            let as_wanted = answered == (wanted == Wanted::Answered);
-            if as_wanted {
-                first.get_or_insert(*opened);
-                in_a_row += 1;
-            } else {
-                (first, in_a_row) = (None, 0);
-            }
-            waiting.pop_front();
-            if in_a_row >= UNANSWERED
-                && began_tx.is_none()
-                && let Some(first) = first
-            {
-                return Ok(first);
-            }
+        }
+        let is_past = |tried: &Try| tried.answered.is_some() && tried.answered != as_wanted;
+        while tries.front().is_some_and(is_past) {
+            tries.pop_front();
         }
         if stop.load(Ordering::SeqCst) || Instant::now() > deadline {
             return Err(LabError::new("the policy does not come into force"));
@@ -214,13 +229,22 @@ fn prober(
     }
 }
 
+/// The next connection's source port. Connection tracking remembers an answered connection for half
+/// a minute, and lets pass what has its addresses and ports: no two may have the same within that
+/// time, or the second one is answered whatever policies say.
+fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(FIRST_PORT);
+    let next = |port: u16| Some(port.checked_add(1).unwrap_or(FIRST_PORT));
+    NEXT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or(FIRST_PORT)
+}
+
 fn open(target: SocketAddr) -> std::io::Result<UdpSocket> {
-    let any: SocketAddr = if target.is_ipv4() {
-        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+    let any: IpAddr = if target.is_ipv4() {
+        std::net::Ipv4Addr::UNSPECIFIED.into()
     } else {
-        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+        std::net::Ipv6Addr::UNSPECIFIED.into()
     };
-    let socket = UdpSocket::bind(any)?;
+    let socket = UdpSocket::bind((any, next_port()))?;
     socket.connect(target)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

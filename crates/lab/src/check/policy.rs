@@ -3,6 +3,7 @@
 //! Three namespaces with three Pods each, over TCP and UDP, two ports. Each step changes something
 //! and says which exchanges there are from then on; every other exchange must fail.
 
+mod audit;
 pub(super) mod faults;
 pub(super) mod fqdn;
 pub(super) mod native;
@@ -28,7 +29,7 @@ use steps::{Do, Scene};
 use table::World;
 
 /// A change is in force everywhere after this time at the latest.
-const IN_FORCE: Duration = Duration::from_secs(10);
+const IN_FORCE: Duration = Duration::from_secs(30);
 
 /// Namespaces and Pods of the tables.
 pub(super) const NAMES: ([&str; 3], [&str; 3]) = (["x", "y", "z"], ["a", "b", "c"]);

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::forget::Forgetter;
 use super::transfer::{self, GroupReading, TransferError};
 use super::{BridgeConfig, BridgeState, Ports, ReadError};
 use crate::channel::{Channel, ChannelError, Condition, Purpose};
@@ -70,6 +71,7 @@ pub(super) async fn run(
         report_tx,
         barriers: HashMap::new(),
         reached: Vec::new(),
+        forgetter: Forgetter::start(config.userspace_run_dir.clone()),
     };
     for owner in &config.owners {
         keeper.step(Event::Register(*owner));
@@ -183,6 +185,7 @@ struct Keeper {
     barriers: HashMap<BarrierId, oneshot::Sender<Vec<Refusal>>>,
     /// Barriers that are reached and not told yet.
     reached: Vec<(oneshot::Sender<Vec<Refusal>>, Vec<Refusal>)>,
+    forgetter: Forgetter,
 }
 
 impl Keeper {
@@ -295,6 +298,9 @@ impl Keeper {
             Report::Tables(tables) => self.step(Event::TableCounts(tables)),
             Report::BatchDone(outcome) => {
                 self.n_failed = 0;
+                if outcome.committed {
+                    self.forgetter.changed();
+                }
                 self.step(Event::BatchDone(outcome));
             }
             Report::Failed(error) => {

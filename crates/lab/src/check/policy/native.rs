@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::steps::{Do, Scene, policy, scene, step};
 use super::table::{Cell, World};
-use super::{Context, Outcome, Seen, carry_out, nothing_forbidden, play, start};
+use super::{Context, Outcome, Seen, audit, carry_out, nothing_forbidden, play, start};
 use crate::check::cluster::kubectl;
 use crate::error::{LabError, Result};
 use crate::interrupt::{self, wait_for};
@@ -35,11 +35,15 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let rejected_in = rejects(store, &world)?;
     context.progress.step("status");
     status(store)?;
+    carry_out(store, &gone(acnp("reject", "application", "5", &into_a("Reject", "y"))))?;
+    context.progress.step("audit log");
+    let n_lines = audit::run(store, &world)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "tables": seen.n_tables,
         "exchanges": seen.n_exchanges,
         "rejectedInMs": rejected_in.as_millis(),
+        "auditLines": n_lines,
     })))
 }
 
@@ -54,12 +58,20 @@ fn await_tiers(store: &Store) -> Result<()> {
     })
 }
 
-fn acnp(name: &str, tier: &str, priority: &str, rest: &str) -> Do {
+pub(super) fn acnp(name: &str, tier: &str, priority: &str, rest: &str) -> Do {
     let rest: String = rest.lines().map(|line| format!("  {line}\n")).collect();
     Do::Apply(format!(
         "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {{name: {name}}}\n\
          spec:\n  tier: {tier}\n  priority: {priority}\n{rest}"
     ))
+}
+
+/// Takes back what was applied.
+pub(super) fn gone(what: Do) -> Do {
+    match what {
+        Do::Apply(text) => Do::Delete(text),
+        other => other,
+    }
 }
 
 /// To `x/a`, from a namespace, with an action.
