@@ -110,10 +110,6 @@ fn bin_dir() -> PathBuf {
     workspace::target_dir().join("debug")
 }
 
-/// The scenario that has Pods of both families: its table of exchanges is what differs most between
-/// them.
-const BOTH_FAMILIES: &str = "policy";
-
 /// The demo, and every scenario; the runtime that one of them needs is not installed for it.
 fn lab(followed: &dyn Fn(&mut Command) -> Result<()>) -> Result<()> {
     let lab = bin_dir().join("antrea-lab");
@@ -123,16 +119,7 @@ fn lab(followed: &dyn Fn(&mut Command) -> Result<()>) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(tools.into_iter().chain(std::env::split_paths(&path)))
         .context("add containerd to the search path")?;
-    let check = |arguments: &[&str]| {
-        followed(Command::new(&lab).arg("check").args(arguments).env("PATH", &path))
-    };
-    let listed = Command::new(&lab).args(["check", "--list"]).output().context("list scenarios")?;
-    let listed = String::from_utf8_lossy(&listed.stdout);
-    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
-    let others: Vec<&str> = names.filter(|name| *name != BOTH_FAMILIES).collect();
-    // Both, whatever comes of the first.
-    let outcomes = [check(&others), check(&[BOTH_FAMILIES, "--ip-family", "dual"])];
-    outcomes.into_iter().collect()
+    followed(Command::new(&lab).arg("check").env("PATH", path))
 }
 
 /// Runs to the end and gives each line of either output to `each`, after it is printed.

@@ -19,9 +19,11 @@ use tracing::{debug, warn};
 
 use crate::unixctl::{UnixCtl, UnixCtlError};
 
-/// When all is deleted once more: a revalidator that was at work during the first time has long
-/// ended by then, and could not put back what it had decided before.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Pauses after which all is deleted once more: a revalidator that was at work meanwhile may have
+/// carried out what it had decided before. It is done in milliseconds, or much later where processors
+/// are busy.
+const AGAIN_AFTER: [Duration; 3] =
+    [Duration::from_millis(30), Duration::from_millis(200), Duration::from_secs(1)];
 /// Deletes all cached decisions.
 const COMMAND: &str = "revalidator/purge";
 
@@ -54,6 +56,7 @@ impl Forgetter {
 async fn run(run_dir: PathBuf, mut changed_rx: watch::Receiver<()>) {
     let mut failed = false;
     while changed_rx.changed().await.is_ok() {
+        let mut pauses = AGAIN_AFTER.iter();
         loop {
             match forget(&run_dir).await {
                 Ok(()) => failed = false,
@@ -64,16 +67,17 @@ async fn run(run_dir: PathBuf, mut changed_rx: watch::Receiver<()>) {
                     } else {
                         warn!(error, "cached decisions stay");
                     }
+                    // A vswitchd that is away comes back with nothing cached.
+                    break;
                 }
             }
-            match timeout(AGAIN_AFTER, changed_rx.changed()).await {
-                Ok(Ok(())) => {}
+            let Some(pause) = pauses.next() else { break };
+            match timeout(*pause, changed_rx.changed()).await {
+                Ok(Ok(())) => pauses = AGAIN_AFTER.iter(),
                 Ok(Err(_)) => return,
-                Err(_) => break,
+                Err(_) => {}
             }
         }
-        // A failure needs no further try: a vswitchd that is away comes back with nothing cached.
-        let _ = forget(&run_dir).await;
     }
 }
 
