@@ -149,7 +149,9 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                     true => AntreaPolicies::On,
                     false => AntreaPolicies::Off,
                 };
-            let way = Controlplane::new(client, &Route::ApiServer, &options.node_name);
+            let namespace = options.environment.pod_namespace.clone();
+            let route = Route::Replicas { namespace };
+            let way = Controlplane::new(client, &route, &options.node_name);
             let policies = PolicyLoop {
                 client: client.clone(),
                 controlplane: way.context("prepare the connection to the controller")?,

@@ -47,6 +47,10 @@ pub const API_VERSION: &str = "controlplane.antrea.io/v1beta2";
 /// cluster: the plural of a kind follows, and the value is the highest resource version of its
 /// objects that counts in everything before the bookmark.
 pub const AS_OF: &str = "as-of.controlplane.antrea.io/";
+/// Beginning of the annotations with which the bookmark behind a watch's initial objects tells how
+/// far the controller has read each kind. Where nothing changed lately it is above what [`AS_OF`]
+/// tells, as what was deleted last has left no object behind.
+pub const UP_TO: &str = "up-to.controlplane.antrea.io/";
 
 /// A kind of this group.
 pub trait Object: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {

@@ -76,6 +76,12 @@ pub struct Upstream {
     open: Mutex<HashMap<SocketAddr, http2::SendRequest<Body>>>,
 }
 
+/// A connection that takes a request.
+enum Sender {
+    H2(http2::SendRequest<Body>),
+    H1(http1::SendRequest<Body>),
+}
+
 impl Upstream {
     /// A server whose certificate is for `name` and signed by `ca_pem`; `identity` is shown to it.
     ///
@@ -123,27 +129,56 @@ impl Upstream {
         &self,
         address: SocketAddr,
         host: &str,
+        request: hyper::Request<Body>,
+    ) -> Result<hyper::Response<Incoming>, UpstreamError> {
+        self.send_to_any(&[address], host, request).await
+    }
+
+    /// Sends a request, whose URI is path and query, to the first address that takes a connection.
+    ///
+    /// # Errors
+    /// When none does, or the connection breaks before the answer begins.
+    pub async fn send_to_any(
+        &self,
+        addresses: &[SocketAddr],
+        host: &str,
         mut request: hyper::Request<Body>,
     ) -> Result<hyper::Response<Incoming>, UpstreamError> {
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let absolute: Uri = format!("https://{host}{path}").parse().map_err(
-            |error: hyper::http::uri::InvalidUri| UpstreamError::Request(error.to_string()),
-        )?;
-        if let Some(mut sender) = self.opened(address) {
-            *request.uri_mut() = absolute;
-            return Ok(sender.send_request(request).await?);
+        let mut failure = UpstreamError::Request("no address".to_owned());
+        for address in addresses {
+            match self.reach(*address).await {
+                Ok(Sender::H2(mut sender)) => {
+                    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+                    let absolute = format!("https://{host}{path}").parse::<Uri>();
+                    *request.uri_mut() =
+                        absolute.map_err(|error| UpstreamError::Request(error.to_string()))?;
+                    return Ok(sender.send_request(request).await?);
+                }
+                Ok(Sender::H1(mut sender)) => {
+                    let value = HeaderValue::from_str(host)
+                        .map_err(|error| UpstreamError::Request(error.to_string()))?;
+                    request.headers_mut().insert(HOST, value);
+                    return Ok(sender.send_request(request).await?);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// A connection that is open already, or a new one.
+    async fn reach(&self, address: SocketAddr) -> Result<Sender, UpstreamError> {
+        if let Some(sender) = self.opened(address) {
+            return Ok(Sender::H2(sender));
         }
         let stream = self.connect(address).await?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         if !is_h2 {
-            let value = HeaderValue::from_str(host)
-                .map_err(|error| UpstreamError::Request(error.to_string()))?;
-            request.headers_mut().insert(HOST, value);
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection);
-            return Ok(sender.send_request(request).await?);
+            return Ok(Sender::H1(sender));
         }
-        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(Some(PING))
             .keep_alive_while_idle(true)
@@ -151,8 +186,7 @@ impl Upstream {
             .await?;
         tokio::spawn(connection);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(address, sender.clone());
-        *request.uri_mut() = absolute;
-        Ok(sender.send_request(request).await?)
+        Ok(Sender::H2(sender))
     }
 
     async fn connect(

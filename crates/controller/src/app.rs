@@ -78,6 +78,8 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
         true => Ok(()),
         false => Err("not everything has been read yet".to_owned()),
     });
+    let (peers, of) = (client.clone(), namespace.to_owned());
+    tokio::spawn(policy::tell_peers(peers, of, Arc::clone(&reports), shutdown.clone()));
     let elector = Elector::start(
         ApiStore::new(&client, namespace, LEASE),
         Lease::new(namespace, LEASE),

@@ -4,6 +4,7 @@
 //! (`policy`), HTTP (`apiserver`).
 
 mod feed;
+mod peers;
 mod report;
 mod source;
 mod state;
@@ -11,6 +12,7 @@ pub(crate) mod tiers;
 mod webhooks;
 
 pub(crate) use feed::run as feed;
+pub(crate) use peers::tell as tell_peers;
 pub(crate) use report::{Reports, StatusEndpoint, follow_facts, write as write_statuses};
 pub(crate) use source::{Agents, NODE_NAME, PolicySource};
 pub(crate) use state::State;

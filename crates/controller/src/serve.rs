@@ -98,7 +98,7 @@ pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
     let clients = ClientTrust::new();
     tokio::spawn(trust::follow(client.clone(), clients.clone(), shutdown.clone()));
 
-    for endpoint in Health::all(&checks) {
+    for endpoint in Health::all(&checks, reports.instance()) {
         pages.insert(endpoint.path(), Arc::new(endpoint));
     }
     let local_token = metrics.as_ref().and_then(|metrics| metrics.token.clone());

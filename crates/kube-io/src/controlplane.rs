@@ -10,15 +10,15 @@
 
 mod events;
 mod follow;
+mod way;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apis::controlplane::wire::WireObject;
 use apis::controlplane::{
-    API_VERSION, AddressGroup, AddressGroupPatch, AppliedToGroup, AppliedToGroupPatch,
-    NetworkPolicy, NetworkPolicyStatus, Typed,
+    API_VERSION, AS_OF, AddressGroup, AddressGroupPatch, AppliedToGroup, AppliedToGroupPatch,
+    NetworkPolicy, NetworkPolicyStatus, Typed, UP_TO,
 };
 use futures::{Stream, StreamExt};
 use http::{Method, Request, header};
@@ -32,14 +32,23 @@ use tower::{BoxError, ServiceBuilder};
 use crate::client::{Client, ConnectError};
 use crate::error::{ApiError, CallError, Verb};
 
+use way::{Choice, Next, Place, Ways};
+
 pub use events::{AsOf, Event};
 
 /// A call without an answer is given up after this time.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A connection that is not made in this time is given up.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(2);
 /// How often the connection is tried while nothing comes.
-const PING: Duration = Duration::from_secs(5);
+const PING: Duration = Duration::from_secs(2);
+/// How long the answer to that may take.
+const PONG: Duration = Duration::from_secs(3);
+/// Attempts at a report.
+const ATTEMPTS: u32 = 4;
+/// Header of the answer to a health question, with a name of the process that answers, which is
+/// another one after each start.
+pub const INSTANCE: &str = "antrea-instance";
 /// Largest text of an error that is read.
 const MAX_ERROR: usize = 64 << 10;
 
@@ -48,7 +57,13 @@ const MAX_ERROR: usize = 64 << 10;
 pub enum Route {
     /// Through the API server.
     ApiServer,
-    /// Straight to a controller's Service.
+    /// Straight to the replicas of an installation, wherever the cluster says they are; through the
+    /// API server where none answers.
+    Replicas {
+        /// Namespace of the installation.
+        namespace: String,
+    },
+    /// Straight to one server.
     Direct {
         /// URL, as `https://10.96.0.7:443`.
         url: String,
@@ -62,7 +77,7 @@ pub enum Route {
 /// A connection to the controllers; cheap to clone.
 #[derive(Clone)]
 pub struct Controlplane {
-    http: kube::Client,
+    ways: Arc<Ways>,
     node: Arc<str>,
 }
 
@@ -82,7 +97,7 @@ fn http2(config: &kube::Config) -> Result<kube::Client, kube::Error> {
         .http2_only(true)
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PING)
+        .http2_keep_alive_timeout(PONG)
         .build(https.enable_http2().wrap_connector(connector));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -96,9 +111,15 @@ fn http2(config: &kube::Config) -> Result<kube::Client, kube::Error> {
 impl Controlplane {
     /// The way of a node's agent to the controllers, with the credentials of `client`.
     ///
+    /// With [`Route::Replicas`] it needs a runtime, on which it follows where they are.
+    ///
     /// # Errors
     /// See [`ConnectError`]. No server is contacted.
     pub fn new(client: &Client, route: &Route, node: &str) -> Result<Self, ConnectError> {
+        if let Route::Replicas { namespace } = route {
+            let ways = Arc::new(Ways::Choice(Choice::start(client, namespace)));
+            return Ok(Self { ways, node: node.into() });
+        }
         let mut config = client.config().clone();
         if let Route::Direct { url, server_name, ca_pem } = route {
             config.cluster_url = url.parse().map_err(|_| ConnectError::Override(url.clone()))?;
@@ -107,7 +128,7 @@ impl Controlplane {
             config.root_cert_file = None;
         }
         let http = http2(&config).map_err(|error| ConnectError::Build(Box::new(error)))?;
-        Ok(Self { http, node: node.into() })
+        Ok(Self { ways: Arc::new(Ways::Fixed(http)), node: node.into() })
     }
 
     /// The policies of the node.
@@ -168,15 +189,51 @@ impl Controlplane {
             .uri(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
-            .body(Body::from(body))
+            .body(body)
             .map_err(|error| failed(CallError::Request(error.to_string())))?;
-        self.send(request).await.map(|_| ()).map_err(failed)
+        let mut attempt = 1;
+        loop {
+            let (place, error) = match self.send(way::copy_of(&request)).await {
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let error = failed(error);
+            let another = error.is_transient() && self.ways.failed(place) == Next::Another;
+            if !another || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Asks which process answers; none if it does not say.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn instance(&self) -> Result<Option<String>, ApiError> {
+        let failed = |source| {
+            let (resource, name) = ("livez".to_owned(), String::new());
+            ApiError { verb: Verb::Get, resource, name, source }
+        };
+        let request = Request::get("/livez")
+            .body(Body::empty())
+            .map_err(|error| failed(CallError::Request(error.to_string())))?;
+        let (_, answer) = self.send(request).await.map_err(|(_, error)| failed(error))?;
+        let header = answer.headers().get(INSTANCE).and_then(|value| value.to_str().ok());
+        Ok(header.map(str::to_owned))
     }
 
     /// Sends a request; an answer other than success is an error.
-    async fn send(&self, request: Request<Body>) -> Result<http::Response<Body>, CallError> {
+    async fn send(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(Place, http::Response<Body>), (Place, CallError)> {
+        let (place, http) = match self.ways.next().await {
+            Ok(way) => way,
+            Err(error) => return Err((Place::Fixed, error)),
+        };
         let exchange = async {
-            let answer = self.http.send(request).await?;
+            let answer = http.send(request).await?;
             if answer.status().is_success() {
                 return Ok(answer);
             }
@@ -186,8 +243,9 @@ impl Controlplane {
             Err(refusal(code, &body))
         };
         match tokio::time::timeout(DEADLINE, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(CallError::Timeout),
+            Ok(Ok(answer)) => Ok((place, answer)),
+            Ok(Err(error)) => Err((place, error)),
+            Err(_) => Err((place, CallError::Timeout)),
         }
     }
 }
@@ -211,10 +269,26 @@ fn certificates(pem: &str) -> Vec<Vec<u8>> {
     all.filter_map(Result::ok).map(|certificate| certificate.to_vec()).collect()
 }
 
-/// Whether `new` was made from older inputs than `seen`.
-fn lags(new: &BTreeMap<String, String>, seen: &BTreeMap<String, String>) -> bool {
+/// Whether what was made from `new` may lack some of the changes that `seen` tells of.
+fn lags(new: &AsOf, seen: &AsOf) -> bool {
     let number = |text: &String| text.parse::<u64>().unwrap_or(0);
-    seen.iter().any(|(key, seen)| new.get(key).map_or(0, number) < number(seen))
+    seen.iter().any(|(key, seen)| {
+        let kind = key.strip_prefix(AS_OF);
+        let up_to = kind.and_then(|kind| new.get(&format!("{UP_TO}{kind}")));
+        up_to.map_or(0, number).max(new.get(key).map_or(0, number)) < number(seen)
+    })
+}
+
+/// Takes what `new` tells of changes into `seen`, where nothing ever goes back.
+fn saw(seen: &mut AsOf, new: &AsOf) {
+    let number = |text: &String| text.parse::<u64>().unwrap_or(0);
+    for (key, version) in new.iter().filter(|(key, _)| !key.starts_with(UP_TO)) {
+        match seen.get_mut(key) {
+            Some(known) if number(known) >= number(version) => {}
+            Some(known) => known.clone_from(version),
+            None => drop(seen.insert(key.clone(), version.clone())),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -223,7 +297,7 @@ mod tests {
 
     #[test]
     fn older_inputs_lag() {
-        let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let of = |pairs: &[(&str, &str)]| -> AsOf {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
         };
         let seen = of(&[("pods", "20"), ("nodes", "9")]);
@@ -236,6 +310,30 @@ mod tests {
             assert_eq!(lags(&new, &seen), want, "{new:?}");
         }
         assert!(!lags(&of(&[]), &of(&[])));
+    }
+
+    #[test]
+    fn how_far_a_kind_is_read_counts_where_its_last_change_left_nothing_behind() {
+        let of = |kind: &str, as_of: u64, up_to: Option<u64>| -> AsOf {
+            let as_of = (format!("{AS_OF}{kind}"), as_of.to_string());
+            let up_to = up_to.map(|version| (format!("{UP_TO}{kind}"), version.to_string()));
+            [as_of].into_iter().chain(up_to).collect()
+        };
+        // A Pod was deleted at 90, and nothing changed since.
+        let mut seen = AsOf::new();
+        saw(&mut seen, &of("pods", 90, None));
+        for (new, want) in [
+            (of("pods", 80, None), true),
+            (of("pods", 80, Some(89)), true),
+            (of("pods", 80, Some(100)), false),
+            (of("nodes", 80, Some(100)), true),
+        ] {
+            assert_eq!(lags(&new, &seen), want, "{new:?}");
+        }
+        // One that began later and saw less of it changes nothing of what is asked of others.
+        saw(&mut seen, &of("pods", 80, Some(100)));
+        assert_eq!(seen, of("pods", 90, None));
+        assert!(!lags(&of("pods", 90, None), &seen));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::error::{ApiError, Verb};
 use crate::time::seconds;
 use crate::watch::{Selection, WatchEvent, watch as watch_kind};
-use object::Node;
+pub(crate) use object::Node;
 
 pub use registration::{NodeRegistration, heartbeat, register};
 pub use view::{NodeView, Taint, TaintEffect};

@@ -44,6 +44,14 @@ pub async fn create(client: &Client, path: ObjectPath<'_>, object: &Value) -> Re
     call.object(object).run(client).await
 }
 
+/// Reads an object.
+///
+/// # Errors
+/// When the server does not answer with it.
+pub async fn get(client: &Client, object: ObjectPath<'_>) -> Result<Value, ApiError> {
+    object.call(Verb::Get).send(client).await
+}
+
 /// Deletes an object; one that is gone is no error.
 ///
 /// # Errors

@@ -17,7 +17,8 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use crate::client::Client;
-use crate::watch::{Keyed, Selection, WatchEvent, watch};
+use crate::nodes::{Node, NodeView};
+use crate::watch::{Keyed, Selection, Versioned, watch_versions};
 
 pub use pod::{PodFacts, PortFacts};
 
@@ -109,18 +110,18 @@ pub(crate) fn slim<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::
     })
 }
 
-type Inputs<T> = WatchEvent<Input<T>>;
+type Inputs<T> = Versioned<Input<T>>;
 
 /// Watches all Pods.
 pub fn pods(client: &Client) -> impl Stream<Item = Inputs<PodFacts>> + Send + Unpin + 'static {
-    watch(client, Selection::default(), pod::Pod::into_input)
+    watch_versions(client, Selection::default(), pod::Pod::into_input)
 }
 
 /// Watches all namespaces.
 pub fn namespaces(
     client: &Client,
 ) -> impl Stream<Item = Inputs<NamespaceFacts>> + Send + Unpin + 'static {
-    watch(client, Selection::default(), |namespace: Namespace| {
+    watch_versions(client, Selection::default(), |namespace: Namespace| {
         let meta = namespace.metadata;
         let wanted = meta.annotations.as_ref().and_then(|all| all.get(ENABLE_LOGGING));
         Input {
@@ -130,6 +131,15 @@ pub fn namespaces(
                 labels: meta.labels.unwrap_or_default(),
             },
         }
+    })
+}
+
+/// Watches Nodes.
+pub fn nodes(client: &Client) -> impl Stream<Item = Inputs<NodeView>> + Send + Unpin + 'static {
+    watch_versions(client, Selection::default(), |node: Node| {
+        let object = node.into_view();
+        let version = object.resource_version.parse().unwrap_or(0);
+        Input { key: InputKey { name: object.name.clone(), version, ..InputKey::default() }, object }
     })
 }
 
@@ -187,7 +197,7 @@ fn whole<K>(client: &Client) -> impl Stream<Item = Inputs<K>> + Send + Unpin + '
 where
     K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + Debug + Send + 'static,
 {
-    watch(client, Selection::default(), |mut object: K| {
+    watch_versions(client, Selection::default(), |mut object: K| {
         let key = InputKey::of(object.meta());
         object.meta_mut().managed_fields = None;
         object.meta_mut().annotations = None;

@@ -4,18 +4,24 @@
 //! comes once, and what did not come is gone. That happens at the start and whenever the server can
 //! no longer continue where the stream broke off.
 
+mod versioned;
+
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::{ApiError, Verb};
+
+pub use versioned::Versioned;
+pub(crate) use versioned::watch_versions;
 
 /// First wait after a failure; each further one waits longer.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -67,6 +73,25 @@ where
     V: Keyed + Send + 'static,
 {
     follow(Api::<K>::all(client.kube().clone()), selection, view)
+}
+
+/// Watches a kind in one namespace.
+pub(crate) fn watch_in<K, V>(
+    client: &Client,
+    namespace: &str,
+    selection: Selection,
+    view: fn(K) -> V,
+) -> impl Stream<Item = WatchEvent<V>> + Send + Unpin + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+    V: Keyed + Send + 'static,
+{
+    follow(Api::<K>::namespaced(client.kube().clone(), namespace), selection, view)
 }
 
 type Events<K> = Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<K>>> + Send>>;

@@ -140,7 +140,7 @@ impl Aggregation {
             path.parse().map_err(|_| failed("the path is malformed".to_owned()))?;
         name_user(request.headers_mut(), &User::new("system:kube-aggregator", [MASTERS]));
         let answer = upstream
-            .send(found.address, &found.host, request)
+            .send_to_any(&found.addresses, &found.host, request)
             .await
             .map_err(|error| failed(error.to_string()))?;
         let status = answer.status();
@@ -285,7 +285,7 @@ impl Aggregator for Aggregation {
                 return Ok(plain(503, "service unavailable".to_owned()));
             };
             let request = request_in_name(&user, &found.host, request);
-            match upstream?.send(found.address, &found.host, request).await {
+            match upstream?.send_to_any(&found.addresses, &found.host, request).await {
                 Ok(answer) => Ok(passed_on(answer)),
                 Err(error) => Ok(plain(503, format!("error trying to reach service: {error}"))),
             }

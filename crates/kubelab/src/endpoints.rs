@@ -10,8 +10,8 @@ use crate::kinds::{each, text};
 /// Where to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// A ready endpoint.
-    pub(crate) address: SocketAddr,
+    /// Ready endpoints, in random order.
+    pub(crate) addresses: Vec<SocketAddr>,
     /// The Service's address and port, as it stands in `Host`.
     pub(crate) host: String,
 }
@@ -29,7 +29,7 @@ pub(crate) enum Missing {
     Ready,
 }
 
-/// Picks a ready endpoint of a Service's port.
+/// Finds the ready endpoints of a Service's port.
 pub(crate) fn find(
     store: &Store,
     namespace: &str,
@@ -67,15 +67,14 @@ pub(crate) fn find(
     if !any {
         return Err(Missing::Slices);
     }
-    let n = ready.len();
-    if n == 0 {
+    if ready.is_empty() {
         return Err(Missing::Ready);
     }
-    let address = ready[usize::from(rand::random::<u16>()) % n];
+    ready.sort_by_cached_key(|_| rand::random::<u32>());
     let cluster_ip = text(spec, "clusterIP").parse::<IpAddr>().ok();
     let host = cluster_ip.map_or_else(
         || format!("{name}.{namespace}.svc:{port}"),
         |ip| SocketAddr::new(ip, u16::try_from(port).unwrap_or(0)).to_string(),
     );
-    Ok(Found { address, host })
+    Ok(Found { addresses: ready, host })
 }

@@ -81,19 +81,19 @@ impl Callers {
         namespace && either(&hook["objectSelector"])
     }
 
-    /// Where a webhook is: its address, host and path, and the connections to it.
+    /// Where a webhook is: its addresses, host and path, and the connections to it.
     async fn target(
         &self,
         client: &Value,
-    ) -> Result<(SocketAddr, String, String, Arc<Upstream>), Failure> {
+    ) -> Result<(Vec<SocketAddr>, String, String, Arc<Upstream>), Failure> {
         let service = &client["service"];
-        let (address, host, name, path) = if service.is_object() {
+        let (addresses, host, name, path) = if service.is_object() {
             let (namespace, name) = (text(service, "namespace"), text(service, "name"));
             let port = service["port"].as_i64().unwrap_or(443);
             let found = endpoints::find(&self.store, namespace, name, port)
                 .map_err(|_| format!("no endpoints available for service {name:?}"))?;
             let server = format!("{name}.{namespace}.svc");
-            (found.address, format!("{server}:{port}"), server, text(service, "path").to_owned())
+            (found.addresses, format!("{server}:{port}"), server, text(service, "path").to_owned())
         } else {
             let url: hyper::Uri = text(client, "url")
                 .parse()
@@ -104,12 +104,12 @@ impl Callers {
             let found = found.map_err(|error| format!("lookup {name}: {error}"))?.next();
             let address = found.ok_or_else(|| format!("lookup {name}: no address"))?;
             let host = url.authority().map_or_else(String::new, ToString::to_string);
-            (address, host, name, url.path().to_owned())
+            (vec![address], host, name, url.path().to_owned())
         };
         let key = (name.clone(), text(client, "caBundle").to_owned());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(upstream) = open.get(&key) {
-            return Ok((address, host, path, Arc::clone(upstream)));
+            return Ok((addresses, host, path, Arc::clone(upstream)));
         }
         let ca = BASE64.decode(&key.1).unwrap_or_default();
         let ca = String::from_utf8_lossy(&ca).into_owned();
@@ -117,12 +117,12 @@ impl Callers {
             .map_err(|error| error.to_string())?;
         let upstream = Arc::new(upstream);
         open.insert(key, Arc::clone(&upstream));
-        Ok((address, host, path, upstream))
+        Ok((addresses, host, path, upstream))
     }
 
     async fn ask(&self, hook: &Value, question: &Value) -> Result<Value, Failure> {
         let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10);
-        let (address, host, path, upstream) = self
+        let (addresses, host, path, upstream) = self
             .target(&hook["clientConfig"])
             .await
             .map_err(|why| format!("failed to call webhook: {why}"))?;
@@ -136,7 +136,7 @@ impl Callers {
             .body(body::full(question.to_string()))
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let answer = upstream.send(address, &host, request).await;
+            let answer = upstream.send_to_any(&addresses, &host, request).await;
             let answer = answer.map_err(|error| failed(error.to_string()))?;
             let status = answer.status();
             let bytes = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;

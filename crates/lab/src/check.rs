@@ -191,7 +191,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 21] = [
+const SCENARIOS: [Scenario; 22] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -311,6 +311,12 @@ const SCENARIOS: [Scenario; 21] = [
         about: "names in policies: open or closed at once after the answer, by UDP and TCP, for its time",
         needs: Needs::Nothing,
         run: policy::fqdn::run,
+    },
+    Scenario {
+        name: "controllers",
+        about: "three controllers are killed one by one while policies change under traffic",
+        needs: Needs::Nothing,
+        run: policy::controllers::run,
     },
     Scenario {
         name: "clean",

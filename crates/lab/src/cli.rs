@@ -116,6 +116,9 @@ pub struct UpArgs {
     /// times as often.
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub node_grace: u16,
+    /// Number of antrea-controllers, each a process of its own; all of them serve the agents.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::cluster::controllers::MAX)), conflicts_with = "standalone")]
+    pub controllers: u8,
     /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
     #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
     pub kubeconfig: Option<PathBuf>,
@@ -330,8 +333,14 @@ pub enum ComponentCommand {
 pub enum ClusterComponent {
     /// The API server, or the way to one that is not ours.
     Apiserver,
-    /// antrea-controller.
+    /// antrea-controller, or the first of several.
     Controller,
+    /// The second one.
+    #[value(name = "controller-2")]
+    Controller2,
+    /// The third one.
+    #[value(name = "controller-3")]
+    Controller3,
     /// The lab's scheduler.
     Scheduler,
 }

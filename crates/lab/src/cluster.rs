@@ -5,6 +5,7 @@
 //! nodes live in namespaces that reach nothing but the underlay.
 
 pub mod api;
+pub mod controllers;
 pub mod scheduler;
 
 use std::fs;
@@ -26,15 +27,11 @@ use crate::variant::IpFamily;
 
 /// Role of the API server, or of the way to one, in the state file.
 pub const ROLE_API: &str = "apiserver";
-/// Role of the controller in the state file.
-pub const ROLE_CONTROLLER: &str = "controller";
 /// Role of the scheduler in the state file.
 pub const ROLE_SCHEDULER: &str = "scheduler";
 /// Role of a kubelet in the state file.
 pub const ROLE_KUBELET: &str = "kubelet";
 
-/// Port on which the controller serves.
-const CONTROLLER_PORT: u16 = 10349;
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const NODES_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -46,7 +43,9 @@ pub fn start(store: &Store, progress: &Progress) -> Result<()> {
     progress.step("API server");
     start_api(store)?;
     progress.step("controller, scheduler and kubelets");
-    start_controller(store)?;
+    for n in controllers::all(store) {
+        controllers::start(store, n)?;
+    }
     if store.get().scheduler == SchedulerChoice::Ours {
         start_scheduler(store)?;
     }
@@ -79,46 +78,6 @@ pub fn start_api(store: &Store) -> Result<()> {
     })?;
     let up = up.ok_or_else(|| ended(&what, &log))?;
     store.update(|state| state.api_port = up.port)
-}
-
-/// Starts the controller.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn start_controller(store: &Store) -> Result<()> {
-    let layout = store.layout();
-    let dir = layout.dir().join("controller");
-    fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
-    let conf = dir.join("antrea-controller.conf");
-    let mut text = json!({
-        "clientConnection": { "kubeconfig": dir.join("kubeconfig") },
-    });
-    if store.get().mode == Mode::Cluster {
-        // Elsewhere the cluster's own controller manager gives Nodes their prefixes.
-        let family = store.get().variant.family;
-        text["nodeIPAM"] = json!({
-            "enableNodeIPAM": true,
-            "clusterCIDRs": addressing::cluster_cidrs(family),
-        });
-        for range in addressing::service_cidrs(family) {
-            let key = if range.addr().is_ipv4() { "serviceCIDR" } else { "serviceCIDRv6" };
-            text["nodeIPAM"][key] = json!(range);
-        }
-    }
-    let text =
-        serde_saphyr::to_string(&text).doing(|| "encode the controller's configuration".into())?;
-    fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
-    let program = store.get().bin_dir.join("antrea-controller");
-    let id = Start::new(program, layout.log(ROLE_CONTROLLER))
-        .owned_by(layout.dir())
-        .in_netns(&layout.underlay_netns())
-        .env("POD_NAME", "antrea-controller-lab")
-        .env("POD_NAMESPACE", "kube-system")
-        .path_arg("--config", &conf)
-        .path_arg("--run-dir", &dir)
-        .arg("--logtostderr")
-        .spawn()?;
-    store.record_process(ROLE_CONTROLLER, None, id)
 }
 
 /// Starts the scheduler.
@@ -368,10 +327,11 @@ pub fn run_async<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 /// Names of the components that talk to the API, with where their kubeconfig goes.
 #[must_use]
 pub fn accounts(store_dir: &crate::layout::Layout, nodes: &[String]) -> Vec<Account> {
-    let mut all = vec![
-        Account::new("antrea-controller", store_dir.dir().join("controller/kubeconfig")),
-        Account::new("lab-scheduler", store_dir.dir().join("scheduler.kubeconfig")),
-    ];
+    let mut all = vec![Account::new("lab-scheduler", store_dir.dir().join("scheduler.kubeconfig"))];
+    for n in 1..=controllers::MAX {
+        let kubeconfig = controllers::dir(store_dir, n).join("kubeconfig");
+        all.push(Account::new("antrea-controller", kubeconfig));
+    }
     for node in nodes {
         let paths = store_dir.node(node);
         let agent = Account::new("antrea-agent", paths.kubeconfig("agent"));
@@ -412,27 +372,6 @@ pub fn manifests() -> [&'static str; 9] {
         include_str!("../../../deploy/rbac.yaml"),
         include_str!("../../../deploy/lab/rbac.yaml"),
     ]
-}
-
-/// What the API server needs to hand requests on to the controller.
-#[must_use]
-pub fn aggregation(family: IpFamily) -> [String; 2] {
-    let mut text = String::from(
-        "apiVersion: v1\nkind: Service\nmetadata: {name: antrea, namespace: kube-system}\n\
-         spec:\n  ports: [{port: 443, protocol: TCP, targetPort: 10349}]\n",
-    );
-    for address in addressing::api_server(family) {
-        let kind = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-        text.push_str(&format!(
-            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
-             name: antrea-{}\n  namespace: kube-system\n  \
-             labels: {{kubernetes.io/service-name: antrea}}\naddressType: {kind}\n\
-             endpoints: [{{addresses: [\"{address}\"], conditions: {{ready: true}}}}]\n\
-             ports: [{{name: \"\", port: {CONTROLLER_PORT}, protocol: TCP}}]\n",
-            kind.to_lowercase()
-        ));
-    }
-    [text, include_str!("../../../deploy/aggregation.yaml").to_owned()]
 }
 
 fn own_program(store: &Store, log: &std::path::Path) -> Result<Start> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
+use crate::cluster::controllers;
 use crate::cli::{ClusterComponent, NodeComponent};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
@@ -94,7 +95,9 @@ pub fn start_cluster(store: &Store, component: ClusterComponent) -> Result<()> {
     refuse_running(store, None, role, &format!("component kill {role}"))?;
     match component {
         ClusterComponent::Apiserver => cluster::start_api(store),
-        ClusterComponent::Controller => cluster::start_controller(store),
+        ClusterComponent::Controller => controllers::start(store, 1),
+        ClusterComponent::Controller2 => controllers::start(store, 2),
+        ClusterComponent::Controller3 => controllers::start(store, 3),
         ClusterComponent::Scheduler if state.scheduler == SchedulerChoice::Theirs => {
             Err(LabError::new("this lab was started with --no-scheduler"))
         }
@@ -202,7 +205,9 @@ pub fn of_role(role_name: &str) -> Option<NodeComponent> {
 fn cluster_role(component: ClusterComponent) -> &'static str {
     match component {
         ClusterComponent::Apiserver => cluster::ROLE_API,
-        ClusterComponent::Controller => cluster::ROLE_CONTROLLER,
+        ClusterComponent::Controller => controllers::role(1),
+        ClusterComponent::Controller2 => controllers::role(2),
+        ClusterComponent::Controller3 => controllers::role(3),
         ClusterComponent::Scheduler => cluster::ROLE_SCHEDULER,
     }
 }

@@ -199,6 +199,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
         on_failure: if args.leave { OnFailure::Leave } else { OnFailure::Undo },
         underlay_mtu: args.underlay_mtu,
         node_grace: Duration::from_secs(args.node_grace.into()),
+        n_controllers: args.controllers,
         ..UpOptions::new(args.nodes, variant, mode, bin_dir)
     })
 }

@@ -107,6 +107,9 @@ pub struct LabState {
     /// How long a kubelet may be silent before its Node is taken for lost.
     #[serde(default = "usual_grace")]
     pub node_grace: Duration,
+    /// Number of the controller's replicas.
+    #[serde(default = "one")]
+    pub n_controllers: u8,
     /// Port of our API server on loopback.
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
@@ -122,6 +125,10 @@ fn usual_mtu() -> u16 {
 
 fn usual_grace() -> Duration {
     kubelab::NODE_GRACE
+}
+
+fn one() -> u8 {
+    1
 }
 
 impl LabState {
@@ -142,6 +149,7 @@ impl LabState {
             scheduler: SchedulerChoice::Ours,
             underlay_mtu: usual_mtu(),
             node_grace: usual_grace(),
+            n_controllers: 1,
             api_port: None,
             up_seconds: None,
             keeper: ProcessId::me(),

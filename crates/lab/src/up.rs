@@ -32,6 +32,8 @@ pub struct UpOptions {
     pub underlay_mtu: u16,
     /// How long a kubelet may be silent before its Node is taken for lost.
     pub node_grace: Duration,
+    /// Number of the controller's replicas.
+    pub n_controllers: u8,
 }
 
 impl UpOptions {
@@ -48,6 +50,7 @@ impl UpOptions {
             on_failure: OnFailure::Undo,
             underlay_mtu: UNDERLAY_MTU,
             node_grace: kubelab::NODE_GRACE,
+            n_controllers: 1,
         }
     }
 }
@@ -88,6 +91,7 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     state.variant = options.variant;
     state.underlay_mtu = options.underlay_mtu;
     state.node_grace = options.node_grace;
+    state.n_controllers = options.n_controllers;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let names: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();

@@ -9,11 +9,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use antrea_runtime::CancellationToken;
-use apis::controlplane::AS_OF;
+use apis::controlplane::{AS_OF, UP_TO};
 use futures::{Stream, StreamExt};
 use kube_io::policy_inputs::{self as inputs, Input, InputKey, NamespaceFacts, PodFacts};
-use kube_io::{Client, Keyed, WatchEvent, nodes};
+use kube_io::{Client, Versioned, WatchEvent, nodes};
 use policy::index::{NamedPort, NamespaceInput, NodeInput, PodInput, PortProtocol};
+use policy::store::AsOf;
 use policy::translate::{Event, InputKind, Known, PolicyFacts, PolicyKind};
 use tokio::sync::mpsc;
 
@@ -29,6 +30,8 @@ enum Seen {
     There(Known, u64, Box<Event>),
     Gone(Known, u64),
     End,
+    /// Everything up to this version was told.
+    UpTo(u64),
     Failed(String),
 }
 
@@ -116,8 +119,16 @@ struct Feed {
     listed: HashSet<InputKind>,
     /// Objects of a list that comes again.
     again: HashMap<InputKind, HashSet<Known>>,
+    /// Kinds of which a list left out something, whose last change is as old as the list.
+    left_out: HashSet<InputKind>,
+    /// The last change of each kind.
+    changed_at: BTreeMap<&'static str, u64>,
+    /// How far each kind is read: as its last change, or further where nothing changed since.
     read_up_to: BTreeMap<&'static str, u64>,
+    /// Something is to be shown.
     changed: bool,
+    /// More is read, without a change.
+    progressed: bool,
 }
 
 impl Feed {
@@ -127,8 +138,11 @@ impl Feed {
             events: Vec::new(),
             listed: HashSet::new(),
             again: HashMap::new(),
+            left_out: HashSet::new(),
+            changed_at: BTreeMap::new(),
             read_up_to: BTreeMap::new(),
             changed: false,
+            progressed: false,
         }
     }
 
@@ -151,6 +165,14 @@ impl Feed {
                 self.events.push(known.gone());
             }
             Seen::End => self.end(kind),
+            Seen::UpTo(version) => {
+                if self.left_out.remove(&kind) {
+                    raise(&mut self.changed_at, kind, version);
+                    self.changed = true;
+                }
+                raise(&mut self.read_up_to, kind, version);
+                self.progressed = true;
+            }
             Seen::Failed(error) => {
                 // The words with which a server says that it has no such kind.
                 if is_custom(kind) && error.contains(", 404)") {
@@ -166,8 +188,8 @@ impl Feed {
     }
 
     fn read(&mut self, kind: InputKind, version: u64) {
-        let highest = self.read_up_to.entry(plural(kind)).or_default();
-        *highest = version.max(*highest);
+        raise(&mut self.changed_at, kind, version);
+        raise(&mut self.read_up_to, kind, version);
         self.changed = true;
     }
 
@@ -177,8 +199,12 @@ impl Feed {
         let Some(again) = self.again.remove(&kind) else { return };
         self.apply();
         let known = self.state.lock().engine().known(kind);
+        let n_events = self.events.len();
         let gone = known.into_iter().filter(|known| !again.contains(known));
         self.events.extend(gone.map(Known::gone));
+        if self.events.len() > n_events {
+            self.left_out.insert(kind);
+        }
     }
 
     fn apply(&mut self) {
@@ -188,19 +214,39 @@ impl Feed {
     /// Shows what was read, once everything was read at all.
     fn commit(&mut self) -> Vec<PolicyFacts> {
         self.apply();
-        if !NEEDED.iter().all(|kind| self.listed.contains(kind)) || !self.changed {
+        if !NEEDED.iter().all(|kind| self.listed.contains(kind)) {
             return Vec::new();
         }
-        self.changed = false;
-        let as_of = self.read_up_to.iter();
-        let as_of = as_of.map(|(kind, version)| (format!("{AS_OF}{kind}"), version.to_string()));
+        let facts = match std::mem::take(&mut self.changed) {
+            true => self.show(),
+            false => Vec::new(),
+        };
+        // After what it promises is shown.
+        if std::mem::take(&mut self.progressed) {
+            self.state.read_up_to(annotations(UP_TO, &self.read_up_to));
+        }
+        facts
+    }
+
+    fn show(&self) -> Vec<PolicyFacts> {
         let first = !self.state.is_complete();
-        let committed = self.state.commit(Arc::new(as_of.collect()));
+        let committed = self.state.commit(annotations(AS_OF, &self.changed_at));
         if first {
             tracing::info!(objects = committed.n_changes, "policies are computed");
         }
         committed.facts
     }
+}
+
+fn raise(versions: &mut BTreeMap<&'static str, u64>, kind: InputKind, version: u64) {
+    let highest = versions.entry(plural(kind)).or_default();
+    *highest = version.max(*highest);
+}
+
+fn annotations(prefix: &str, versions: &BTreeMap<&'static str, u64>) -> AsOf {
+    let named = versions.iter();
+    let named = named.map(|(kind, version)| (format!("{prefix}{kind}"), version.to_string()));
+    Arc::new(named.collect())
 }
 
 struct Watches {
@@ -242,70 +288,43 @@ impl Watches {
             let InputKey { namespace, name, .. } = input.key;
             Event::Group { namespace, name, spec: Some(Box::new(input.object.spec)) }
         });
-        self.follow_nodes();
+        self.follow(InputKind::Node, inputs::nodes(client), |input| {
+            let node = input.object;
+            Event::Node(NodeInput {
+                ips: addresses(&node),
+                name: node.name,
+                labels: node.labels.into_iter().collect(),
+            })
+        });
     }
 
     fn follow<T: Send + 'static>(
         &self,
         kind: InputKind,
-        stream: impl Stream<Item = WatchEvent<Input<T>>> + Send + Unpin + 'static,
+        mut stream: impl Stream<Item = Versioned<Input<T>>> + Send + Unpin + 'static,
         event: fn(Input<T>) -> Event,
     ) {
-        self.forward(
-            kind,
-            stream,
-            move |input| {
-                let known = known(kind, &input.key);
-                let version = input.key.version;
-                Seen::There(known, version, Box::new(event(input)))
-            },
-            move |key| Seen::Gone(known(kind, &key), key.version),
-        );
-    }
-
-    fn follow_nodes(&self) {
-        let kind = InputKind::Node;
-        let known =
-            move |name: &str| Known { kind, namespace: String::new(), name: name.to_owned() };
-        self.forward(
-            kind,
-            nodes::watch(&self.client),
-            move |node| {
-                let version = node.resource_version.parse().unwrap_or(0);
-                let input = NodeInput {
-                    name: node.name.clone(),
-                    labels: node.labels.clone().into_iter().collect(),
-                    ips: addresses(&node),
-                };
-                Seen::There(known(&node.name), version, Box::new(Event::Node(input)))
-            },
-            move |name| Seen::Gone(known(&name), 0),
-        );
-    }
-
-    fn forward<V: Keyed + Send + 'static>(
-        &self,
-        kind: InputKind,
-        mut stream: impl Stream<Item = WatchEvent<V>> + Send + Unpin + 'static,
-        there: impl Fn(V) -> Seen + Send + 'static,
-        gone: impl Fn(V::Key) -> Seen + Send + 'static,
-    ) where
-        V::Key: Send,
-    {
         let (seen_tx, stop) = (self.seen_tx.clone(), self.stop.clone());
         tokio::spawn(async move {
             loop {
-                let event = tokio::select! {
+                let told = tokio::select! {
                     () = stop.cancelled() => return,
-                    event = stream.next() => event,
+                    told = stream.next() => told,
                 };
-                let seen = match event {
+                let seen = match told {
                     None => return,
-                    Some(WatchEvent::Init) => Seen::Begin,
-                    Some(WatchEvent::Applied(object)) => there(object),
-                    Some(WatchEvent::Deleted(key)) => gone(key),
-                    Some(WatchEvent::InitDone) => Seen::End,
-                    Some(WatchEvent::Failed(error)) => Seen::Failed(error),
+                    Some(Versioned::UpTo(version)) => Seen::UpTo(version),
+                    Some(Versioned::Seen(seen)) => match seen {
+                        WatchEvent::Init => Seen::Begin,
+                        WatchEvent::Applied(input) => {
+                            let known = known(kind, &input.key);
+                            let version = input.key.version;
+                            Seen::There(known, version, Box::new(event(input)))
+                        }
+                        WatchEvent::Deleted(key) => Seen::Gone(known(kind, &key), key.version),
+                        WatchEvent::InitDone => Seen::End,
+                        WatchEvent::Failed(error) => Seen::Failed(error),
+                    },
                 };
                 if seen_tx.send((kind, seen)).await.is_err() {
                     return;

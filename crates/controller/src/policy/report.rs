@@ -1,28 +1,30 @@
 //! What agents report: how far policies are realized on their Nodes.
 //!
-//! The leader puts reports together and writes statuses; another replica refuses them, and the agent
-//! turns to the next one, so that reports reach the leader whichever replica gets them first.
+//! An agent tells the replica that it follows; that one keeps it and tells the others (`peers`). So
+//! every replica can put statuses together, and whichever holds the Lease writes them, from the first
+//! moment on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antrea_runtime::CancellationToken;
 use apis::common::{Timestamp, whole_seconds};
-use apis::controlplane::{NetworkPolicyStatus, wire};
+use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus, wire};
 use apiserver::body::{self, Response};
 use apiserver::resource::{Call, Connect};
 use apiserver::rest::read_body;
 use apiserver::server::Request;
 use apiserver::status::ApiError;
 use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_io::Client;
 use kube_io::policy_status::{self, StatusOf};
 use policy::status::{PolicyRef, Statuses};
 use policy::translate::{PolicyFacts, PolicyKind};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
-use super::source::{Agents, forbidden};
+use super::source::{Agents, Reporter, forbidden};
 use super::state::State;
 
 /// Statuses are written no more often than this, so that many Nodes' reports make one write.
@@ -30,12 +32,37 @@ const PACE: Duration = Duration::from_millis(100);
 /// Time before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Reports, put together. Every replica keeps the facts; only the leader takes reports.
-#[derive(Default)]
+/// Reports, put together.
 pub(crate) struct Reports {
+    /// Name of this process, for other replicas.
+    instance: String,
     statuses: Mutex<Statuses>,
     changed: Notify,
-    leads: std::sync::atomic::AtomicBool,
+    taken: Mutex<Taken>,
+    /// Number of the newest report that an agent gave us.
+    newest: watch::Sender<u64>,
+}
+
+/// What agents told this replica, for the others.
+#[derive(Default)]
+struct Taken {
+    newest: u64,
+    /// By number: of which policy, and what.
+    reports: BTreeMap<u64, (String, NetworkPolicyNodeStatus)>,
+    /// Numbers of the reports, by policy and Node.
+    numbers: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self {
+            instance: format!("{:016x}", rand::random::<u64>()),
+            statuses: Mutex::default(),
+            changed: Notify::new(),
+            taken: Mutex::default(),
+            newest: watch::Sender::new(0),
+        }
+    }
 }
 
 impl Reports {
@@ -43,12 +70,65 @@ impl Reports {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leads(&self) -> bool {
-        self.leads.load(std::sync::atomic::Ordering::Relaxed)
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_leads(&self, leads: bool) {
-        self.leads.store(leads, std::sync::atomic::Ordering::Relaxed);
+    /// Name of this process.
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// Tells when agents have reported anything new.
+    pub(super) fn news(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// What agents told us after the report of this number, and the newest number.
+    pub(super) fn after(&self, number: u64) -> (Vec<NetworkPolicyStatus>, u64) {
+        let taken = self.taken();
+        let mut news: BTreeMap<&str, Vec<NetworkPolicyNodeStatus>> = BTreeMap::new();
+        for (_, (uid, status)) in taken.reports.range(number.saturating_add(1)..) {
+            news.entry(uid.as_str()).or_default().push(status.clone());
+        }
+        let statuses = news.into_iter().map(|(uid, nodes)| {
+            let metadata = ObjectMeta { name: Some(uid.to_owned()), ..ObjectMeta::default() };
+            NetworkPolicyStatus { metadata, nodes }
+        });
+        (statuses.collect(), taken.newest)
+    }
+
+    /// Takes what an agent told us itself.
+    fn take(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus]) {
+        let mut taken = self.taken();
+        let taken = &mut *taken;
+        let numbers = taken.numbers.entry(uid.to_owned()).or_default();
+        for node in nodes {
+            taken.newest += 1;
+            if let Some(before) = numbers.insert(node.node_name.clone(), taken.newest) {
+                taken.reports.remove(&before);
+            }
+            taken.reports.insert(taken.newest, (uid.to_owned(), node.clone()));
+        }
+        self.newest.send_replace(taken.newest);
+    }
+
+    /// Forgets a policy that is gone.
+    fn forget(&self, uid: &str) {
+        let mut taken = self.taken();
+        for number in taken.numbers.remove(uid).into_iter().flat_map(BTreeMap::into_values) {
+            taken.reports.remove(&number);
+        }
+    }
+
+    /// Puts together what an agent told anybody.
+    fn hear(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus]) {
+        let mut statuses = self.lock();
+        for node in nodes {
+            statuses.report(uid, node);
+        }
+        drop(statuses);
+        self.changed.notify_one();
     }
 }
 
@@ -67,6 +147,9 @@ pub(crate) async fn follow_facts(
                 let nodes: BTreeSet<Arc<str>> =
                     span.map(|node| Arc::clone(store.engine().index().node_name(*node))).collect();
                 statuses.facts(facts, nodes);
+                if facts.span.is_none() {
+                    reports.forget(&facts.uid);
+                }
             }
         }
         reports.changed.notify_one();
@@ -76,7 +159,6 @@ pub(crate) async fn follow_facts(
 /// What the leader does: writes the statuses that changed.
 pub(crate) async fn write(client: Client, reports: Arc<Reports>, stop: CancellationToken) {
     reports.lock().forget_written();
-    reports.set_leads(true);
     loop {
         let now = whole_seconds(Timestamp::now());
         let changed = reports.lock().take(&now);
@@ -100,11 +182,10 @@ pub(crate) async fn write(client: Client, reports: Arc<Reports>, stop: Cancellat
             reports.changed.notified().await;
         };
         tokio::select! {
-            () = stop.cancelled() => break,
+            () = stop.cancelled() => return,
             () = next => {}
         }
     }
-    reports.set_leads(false);
 }
 
 fn status_of(policy: &PolicyRef) -> StatusOf<'_> {
@@ -128,14 +209,10 @@ impl Connect for StatusEndpoint {
         call: Call,
         request: Request,
     ) -> BoxFuture<'static, Result<Response, ApiError>> {
-        let node = self.agents.node(&call.user, &self.state);
+        let reporter = self.agents.reporter(&call.user, &self.state);
         let reports = Arc::clone(&self.reports);
         Box::pin(async move {
-            let node = node?.ok_or_else(|| forbidden("only agents report".to_owned()))?;
-            if !reports.leads() {
-                let message = "this replica does not lead; report to another one";
-                return Err(ApiError::unavailable(message));
-            }
+            let reporter = reporter?;
             let header = request.headers().get(hyper::header::CONTENT_TYPE);
             let protobuf = header
                 .is_some_and(|value| value.as_bytes().starts_with(wire::CONTENT_TYPE.as_bytes()));
@@ -150,17 +227,53 @@ impl Connect for StatusEndpoint {
             if status.metadata.name.as_deref().is_some_and(|own| own != name && !name.is_empty()) {
                 return Err(ApiError::bad_request("the status is of another policy".to_owned()));
             }
-            if status.nodes.iter().any(|own| own.node_name != node) {
-                return Err(forbidden(format!("the agent of Node {node:?} reports for it alone")));
-            }
-            {
-                let mut statuses = reports.lock();
-                for own in &status.nodes {
-                    statuses.report(name, own);
+            if let Reporter::Agent(node) = &reporter {
+                if status.nodes.iter().any(|own| own.node_name != *node) {
+                    let why = format!("the agent of Node {node:?} reports for it alone");
+                    return Err(forbidden(why));
                 }
+                reports.take(name, &status.nodes);
             }
-            reports.changed.notify_one();
+            reports.hear(name, &status.nodes);
             Ok(body::json(201, &status))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_report(node: &str, generation: i64) -> NetworkPolicyNodeStatus {
+        let node_name = node.to_owned();
+        NetworkPolicyNodeStatus { node_name, generation, ..NetworkPolicyNodeStatus::default() }
+    }
+
+    /// Policy, Node and generation of each report.
+    fn listed(all: &[NetworkPolicyStatus]) -> Vec<(String, String, i64)> {
+        let each = |status: &NetworkPolicyStatus| {
+            let uid = status.metadata.name.clone().unwrap_or_default();
+            let nodes = status.nodes.iter();
+            nodes.map(|n| (uid.clone(), n.node_name.clone(), n.generation)).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(each).collect()
+    }
+
+    #[test]
+    fn other_replicas_are_told_what_is_new_to_them_and_only_what_agents_said_here() {
+        let row = |uid: &str, node: &str, generation| (uid.to_owned(), node.to_owned(), generation);
+        let reports = Reports::default();
+        reports.take("p", &[mk_report("n1", 1)]);
+        reports.take("q", &[mk_report("n1", 1)]);
+        reports.hear("p", &[mk_report("n2", 1)]);
+        let (all, number) = reports.after(0);
+        assert_eq!(listed(&all), [row("p", "n1", 1), row("q", "n1", 1)]);
+        assert!(reports.after(number).0.is_empty());
+        reports.take("p", &[mk_report("n1", 2)]);
+        assert_eq!(listed(&reports.after(number).0), [row("p", "n1", 2)]);
+        assert_eq!(*reports.news().borrow(), 3);
+        assert_eq!(listed(&reports.after(0).0), [row("p", "n1", 2), row("q", "n1", 1)]);
+        reports.forget("p");
+        assert_eq!(listed(&reports.after(0).0), [row("q", "n1", 1)]);
     }
 }

@@ -27,13 +27,36 @@ const TOKEN_POD: &str = "authentication.kubernetes.io/pod-name";
 pub(crate) struct Agents {
     namespace: String,
     user: String,
+    controller: String,
+}
+
+/// Who tells how far policies are realized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reporter {
+    /// The agent of this Node.
+    Agent(String),
+    /// Another replica, for agents.
+    Replica,
 }
 
 impl Agents {
     /// The agents of an installation in a namespace.
     pub(crate) fn new(namespace: &str) -> Self {
-        let user = User::service_account_name(namespace, "antrea-agent");
-        Self { namespace: namespace.to_owned(), user }
+        let user = |name| User::service_account_name(namespace, name);
+        Self {
+            namespace: namespace.to_owned(),
+            user: user("antrea-agent"),
+            controller: user("antrea-controller"),
+        }
+    }
+
+    /// Who reports.
+    pub(crate) fn reporter(&self, user: &User, state: &State) -> Result<Reporter, ApiError> {
+        if user.username == self.controller {
+            return Ok(Reporter::Replica);
+        }
+        let node = self.node(user, state)?;
+        node.map(Reporter::Agent).ok_or_else(|| forbidden("only agents report".to_owned()))
     }
 
     /// The Node of an agent, from its token; `None` if the user is no agent.
@@ -154,7 +177,8 @@ impl Source for PolicySource {
         }
         let reader = Self::reader(&store, view);
         let items = store.list(self.kind, reader);
-        let as_of = Arc::clone(store.as_of());
+        // With the objects still locked: what is read from now on is not in them.
+        let as_of = self.state.whole_as_of(store.as_of());
         drop(store);
         let items = items.into_iter().filter(|item| Self::selects(view, item));
         let objects = items.map(|item| self.shared(item)).collect();

@@ -1,6 +1,6 @@
 //! The computed objects of this replica, shared by the loop that changes them and those who read.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use apiserver::source::Epoch;
 use policy::store::{AsOf, Committed, Store};
@@ -16,6 +16,7 @@ pub(crate) struct State {
     epoch: Epoch,
     version: watch::Sender<u64>,
     complete: watch::Sender<bool>,
+    read_up_to: Mutex<AsOf>,
 }
 
 impl State {
@@ -23,7 +24,13 @@ impl State {
     pub(crate) fn new() -> Self {
         let (epoch, store) = (Epoch::random(), Store::new(WINDOW));
         let version = watch::Sender::new(epoch.version(store.count()));
-        Self { store: Mutex::new(store), epoch, version, complete: watch::Sender::new(false) }
+        Self {
+            store: Mutex::new(store),
+            epoch,
+            version,
+            complete: watch::Sender::new(false),
+            read_up_to: Mutex::default(),
+        }
     }
 
     /// The objects, with nobody in between.
@@ -43,6 +50,20 @@ impl State {
     /// Whether everything that the cluster has was taken in once.
     pub(crate) fn is_complete(&self) -> bool {
         *self.complete.borrow()
+    }
+
+    /// Notes how far the inputs are read, without a change.
+    pub(super) fn read_up_to(&self, versions: AsOf) {
+        *self.read_up_to.lock().unwrap_or_else(PoisonError::into_inner) = versions;
+    }
+
+    /// What a whole list is made from: the last changes, and how far everything is read.
+    ///
+    /// The latter is behind rather than ahead of the former, whatever goes on in between.
+    pub(super) fn whole_as_of(&self, changes: &AsOf) -> AsOf {
+        let up_to = self.read_up_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = up_to.iter().chain(changes.iter());
+        Arc::new(both.map(|(key, version)| (key.clone(), version.clone())).collect())
     }
 
     /// Takes events in, without showing anything of it yet.

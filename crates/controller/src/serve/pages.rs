@@ -10,19 +10,27 @@ use apiserver::status::ApiError;
 use apiserver::user::User;
 use futures::future::BoxFuture;
 use hyper::Method;
+use hyper::header::HeaderValue;
+use kube_io::controlplane::INSTANCE;
 use prometheus::{Encoder, Registry, TextEncoder};
 
 /// One health endpoint.
 pub(super) struct Health {
     checks: Checks,
     endpoint: Endpoint,
+    /// Name of this process.
+    instance: String,
 }
 
 impl Health {
     /// All endpoints.
-    pub(super) fn all(checks: &Checks) -> impl Iterator<Item = Self> {
+    pub(super) fn all(checks: &Checks, instance: &str) -> impl Iterator<Item = Self> {
         let endpoints = [Endpoint::Livez, Endpoint::Readyz, Endpoint::Healthz].into_iter();
-        endpoints.map(|endpoint| Self { checks: checks.clone(), endpoint })
+        endpoints.map(move |endpoint| Self {
+            checks: checks.clone(),
+            endpoint,
+            instance: instance.to_owned(),
+        })
     }
 
     pub(super) fn path(&self) -> String {
@@ -47,7 +55,11 @@ impl Page for Health {
         let result = check_method(&request).map(|()| {
             let query = request.uri().query().unwrap_or_default();
             let answer = self.checks.answer(self.endpoint, query);
-            body::text(if answer.healthy { 200 } else { 500 }, answer.text)
+            let mut response = body::text(if answer.healthy { 200 } else { 500 }, answer.text);
+            if let Ok(instance) = HeaderValue::from_str(&self.instance) {
+                response.headers_mut().insert(INSTANCE, instance);
+            }
+            response
         });
         Box::pin(std::future::ready(result))
     }

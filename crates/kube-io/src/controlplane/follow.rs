@@ -10,7 +10,8 @@ use kube::client::Body;
 use tokio::time::Instant;
 
 use super::events::{AsOf, Event, Frames, Heard, hear};
-use super::{Controlplane, lags};
+use super::way::{Next, Place};
+use super::{Controlplane, lags, saw};
 use crate::error::{ApiError, CallError, Verb};
 
 /// What an answer may be in.
@@ -19,6 +20,8 @@ const ACCEPT: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// Longest wait between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait before another replica is tried; a random part of it is taken.
+const TURN: Duration = Duration::from_millis(50);
 /// For so long newer state is waited for, before older is taken after all: the cluster may have
 /// been restored from a backup.
 const LAG_PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +32,7 @@ const WATCH_SECONDS: std::ops::Range<u32> = 1800..3600;
 pub(super) struct Follower<T, P> {
     via: Controlplane,
     plural: &'static str,
-    frames: Option<Frames>,
+    frames: Option<(Place, Frames)>,
     /// Up to which version all is told.
     version: Option<u64>,
     /// Initial objects that are not all here yet.
@@ -48,8 +51,10 @@ enum Broken {
     Ended,
     /// It cannot continue from our version.
     Expired,
-    /// It failed.
-    Failed(CallError),
+    /// There is a better way to follow it.
+    Better,
+    /// It failed, and where.
+    Failed(Place, CallError),
 }
 
 impl<T: WireObject, P: WireObject> Follower<T, P> {
@@ -83,10 +88,17 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
             self.frames = None;
             self.initial = None;
             match broken {
-                Broken::Ended => self.wait = Some(backoff(0)),
+                Broken::Ended => {
+                    self.via.ways.ended();
+                    self.wait = Some(backoff(0));
+                }
+                Broken::Better => {}
                 Broken::Expired => self.version = None,
-                Broken::Failed(source) => {
-                    self.wait = Some(backoff(self.failures));
+                Broken::Failed(place, source) => {
+                    self.wait = Some(match self.via.ways.failed(place) {
+                        Next::Another => part_of(TURN),
+                        Next::Wait => backoff(self.failures),
+                    });
                     self.failures = self.failures.saturating_add(1);
                     return Event::Failed(self.error(source).chain());
                 }
@@ -100,22 +112,28 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
     }
 
     async fn step(&mut self) -> Result<Option<Event<T, P>>, Broken> {
-        let frames = match &mut self.frames {
-            Some(frames) => frames,
+        let (place, frames) = match &mut self.frames {
+            Some(open) => open,
             None => {
-                let frames = self.connect().await?;
+                let open = self.connect().await?;
                 self.initial = self.version.is_none().then(Vec::new);
-                self.frames.insert(frames)
+                self.frames.insert(open)
             }
         };
-        let transport = |why: String| Broken::Failed(CallError::Transport(why.into()));
-        let Some(frame) = frames.next().await.map_err(transport)? else {
+        let place = *place;
+        let transport = |why: String| Broken::Failed(place, CallError::Transport(why.into()));
+        let frame = tokio::select! {
+            frame = frames.next() => frame.map_err(transport)?,
+            () = self.via.ways.better_than(place) => return Err(Broken::Better),
+        };
+        let Some(frame) = frame else {
             return Err(Broken::Ended);
         };
         let (heard, version) =
             hear(&frame).map_err(|error| transport(format!("malformed event: {error}")))?;
         self.failures = 0;
-        let event = self.digest(heard)?;
+        let event = self.digest(place, heard)?;
+        self.via.ways.works(place);
         // Until the initial objects are complete there is nothing to continue from.
         if self.initial.is_none() {
             let version = version.and_then(|version| version.parse().ok());
@@ -124,7 +142,11 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
         Ok(event)
     }
 
-    fn digest(&mut self, heard: Heard<T, P>) -> Result<Option<Event<T, P>>, Broken> {
+    fn digest(
+        &mut self,
+        place: Place,
+        heard: Heard<T, P>,
+    ) -> Result<Option<Event<T, P>>, Broken> {
         Ok(match (heard, &mut self.initial) {
             (Heard::Added(object), Some(initial)) => {
                 initial.push(object);
@@ -132,29 +154,29 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
             }
             (Heard::Bookmark { as_of, ends_initial: true }, Some(objects)) => {
                 let objects = std::mem::take(objects);
-                self.check_lag(&as_of)?;
+                self.check_lag(place, &as_of)?;
                 self.initial = None;
-                self.saw(&as_of);
+                saw(&mut self.seen, &as_of);
                 Some(Event::Replaced { objects, as_of })
             }
             (Heard::Added(object), None) => Some(Event::Added(object)),
             (Heard::Modified(patch), None) => Some(Event::Modified(patch)),
             (Heard::Deleted(name), None) => Some(Event::Deleted(name)),
             (Heard::Bookmark { as_of, .. }, None) => {
-                self.saw(&as_of);
+                saw(&mut self.seen, &as_of);
                 Some(Event::Bookmark { as_of })
             }
             (Heard::Expired, _) => return Err(Broken::Expired),
-            (Heard::Refused(error), _) => return Err(Broken::Failed(error)),
+            (Heard::Refused(error), _) => return Err(Broken::Failed(place, error)),
             (Heard::Modified(_) | Heard::Deleted(_) | Heard::Bookmark { .. }, Some(_)) => {
                 let why = "changes come before the initial objects are complete";
-                return Err(Broken::Failed(CallError::Transport(why.into())));
+                return Err(Broken::Failed(place, CallError::Transport(why.into())));
             }
         })
     }
 
     /// Refuses state that is older than what was told, for a while.
-    fn check_lag(&mut self, as_of: &AsOf) -> Result<(), Broken> {
+    fn check_lag(&mut self, place: Place, as_of: &AsOf) -> Result<(), Broken> {
         if !lags(as_of, &self.seen) {
             self.lagging_since = None;
             return Ok(());
@@ -162,7 +184,7 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
         let since = *self.lagging_since.get_or_insert_with(Instant::now);
         if since.elapsed() < LAG_PATIENCE {
             let why = "the controller's replica is behind what another one told";
-            return Err(Broken::Failed(CallError::Transport(why.into())));
+            return Err(Broken::Failed(place, CallError::Transport(why.into())));
         }
         tracing::warn!(plural = self.plural, "taking over state that is older than what we had");
         self.lagging_since = None;
@@ -170,11 +192,7 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
         Ok(())
     }
 
-    fn saw(&mut self, as_of: &AsOf) {
-        self.seen.extend(as_of.iter().map(|(key, value)| (key.clone(), value.clone())));
-    }
-
-    async fn connect(&mut self) -> Result<Frames, Broken> {
+    async fn connect(&mut self) -> Result<(Place, Frames), Broken> {
         let start = match self.version {
             Some(version) => format!("resourceVersion={version}"),
             None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
@@ -188,13 +206,13 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
         let request = Request::get(path)
             .header(header::ACCEPT, ACCEPT)
             .body(Body::empty())
-            .map_err(|error| Broken::Failed(CallError::Request(error.to_string())))?;
+            .map_err(|error| Broken::Failed(Place::Fixed, CallError::Request(error.to_string())))?;
         match self.via.send(request).await {
-            Ok(answer) => Ok(Frames::new(answer.into_body())),
-            Err(CallError::Status { code: 410, .. }) if self.version.is_some() => {
+            Ok((place, answer)) => Ok((place, Frames::new(answer.into_body()))),
+            Err((_, CallError::Status { code: 410, .. })) if self.version.is_some() => {
                 Err(Broken::Expired)
             }
-            Err(error) => Err(Broken::Failed(error)),
+            Err((place, error)) => Err(Broken::Failed(place, error)),
         }
     }
 }
@@ -202,5 +220,10 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
 /// A random wait before the next attempt after so many failures in a row.
 fn backoff(failures: u32) -> Duration {
     let longest = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
+    part_of(longest)
+}
+
+/// A random part of a time.
+fn part_of(longest: Duration) -> Duration {
     longest.mul_f64(rand::random_range(0.1..=1.0))
 }

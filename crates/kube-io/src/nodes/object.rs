@@ -15,7 +15,7 @@ const TRANSPORT_ADDRESSES: &str = "node.antrea.io/transport-addresses";
 
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
-pub(super) struct Node {
+pub(crate) struct Node {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
@@ -67,7 +67,7 @@ struct Condition {
 
 impl Node {
     /// Keeps what we use; what is malformed is logged and left out.
-    pub(super) fn into_view(self) -> NodeView {
+    pub(crate) fn into_view(self) -> NodeView {
         let meta = self.metadata;
         let name = meta.name.unwrap_or_default();
         let annotations = meta.annotations.unwrap_or_default();

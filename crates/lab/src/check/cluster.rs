@@ -348,10 +348,9 @@ fn kubectl_works(store: &Store) -> Result<usize> {
 /// Every component has the rights it needs: none was refused anything.
 pub(super) fn nothing_forbidden(store: &Store) -> Result<()> {
     let layout = store.layout();
-    let mut logs: Vec<_> = [cluster::ROLE_CONTROLLER, cluster::ROLE_SCHEDULER]
-        .iter()
-        .map(|role| layout.log(role))
-        .collect();
+    let controllers = cluster::controllers::all(store).map(cluster::controllers::role);
+    let mut logs: Vec<_> =
+        controllers.chain([cluster::ROLE_SCHEDULER]).map(|role| layout.log(role)).collect();
     for node in store.get().nodes {
         let paths = layout.node(&node.name);
         logs.extend([paths.log(agent::ROLE), paths.log(cluster::ROLE_KUBELET)]);

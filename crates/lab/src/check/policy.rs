@@ -4,6 +4,7 @@
 //! and says which exchanges there are from then on; every other exchange must fail.
 
 mod audit;
+pub(super) mod controllers;
 pub(super) mod faults;
 pub(super) mod fqdn;
 pub(super) mod native;
@@ -65,9 +66,22 @@ fn world() -> String {
 
 /// A lab with the Pods of the tables.
 pub(super) fn start(context: &Context<'_>, name: &str, n_nodes: u8) -> Result<(Lab, World)> {
+    start_with(context, name, n_nodes, 1)
+}
+
+/// A lab with the Pods of the tables, and some controllers.
+fn start_with(
+    context: &Context<'_>,
+    name: &str,
+    n_nodes: u8,
+    n_controllers: u8,
+) -> Result<(Lab, World)> {
     let layout = Layout::beside(context.dir, name)?;
     let bin_dir = context.bin_dir.to_owned();
-    let options = UpOptions::new(n_nodes, context.variant, Mode::Cluster, bin_dir);
+    let options = UpOptions {
+        n_controllers,
+        ..UpOptions::new(n_nodes, context.variant, Mode::Cluster, bin_dir)
+    };
     let lab = Lab(up::run(&layout, &options, &Progress::start())?);
     cluster::apply(&lab.0, &world())?;
     let world = World::await_pods(&lab.0)?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{accounts, manifests, token_kubeconfig};
+use super::{accounts, controllers, manifests, token_kubeconfig};
 use crate::addressing;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{API_PORT, Layout};
@@ -75,8 +75,8 @@ async fn serve(store: &Store) -> Result<()> {
     for text in manifests() {
         server.apply_yaml(text).doing(|| "apply the cluster's manifests".into())?;
     }
-    for text in super::aggregation(family) {
-        server.apply_yaml(&text).doing(|| "apply the controller's manifests".into())?;
+    for text in controllers::registration() {
+        server.apply_yaml(text).doing(|| "apply the controller's manifests".into())?;
     }
     let admin = server
         .admin_kubeconfig(&format!("https://127.0.0.1:{port}"))
@@ -94,7 +94,10 @@ async fn serve(store: &Store) -> Result<()> {
     }
     state::write(&ready_file(layout), &Ready { port: Some(port) })?;
     tracing::info!(port, "ready");
-    until_ended().await?;
+    tokio::select! {
+        ended = until_ended() => ended?,
+        () = controllers::follow_health(store, &server) => {}
+    }
     server.shutdown().await;
     Ok(())
 }

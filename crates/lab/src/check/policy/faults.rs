@@ -21,7 +21,7 @@ const N_CHANGES: usize = 40;
 const IN_FORCE_WORDS: &str = "policies are in force";
 
 /// `x/a` takes only what `x/b` sends to port 80, `z/c` sends only to `y`.
-fn policies() -> [Do; 2] {
+pub(super) fn policies() -> [Do; 2] {
     [
         policy(
             "x",
@@ -100,14 +100,14 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(json!({ "packetsAndConnections": n_tried, "changes": N_CHANGES })))
 }
 
-fn allowed(world: &World) -> [Way<'_>; 2] {
+pub(super) fn allowed(world: &World) -> [Way<'_>; 2] {
     [
         (world.place("x", "b"), world.place("x", "a"), 80),
         (world.place("z", "c"), world.place("y", "a"), 80),
     ]
 }
 
-fn denied(world: &World) -> [Way<'_>; 3] {
+pub(super) fn denied(world: &World) -> [Way<'_>; 3] {
     [
         (world.place("y", "b"), world.place("x", "a"), 80),
         (world.place("x", "b"), world.place("x", "a"), 81),
@@ -115,7 +115,7 @@ fn denied(world: &World) -> [Way<'_>; 3] {
     ]
 }
 
-fn await_policies(world: &World) -> Result<()> {
+pub(super) fn await_policies(world: &World) -> Result<()> {
     let table = |cell: &Cell<'_>| {
         let into = cell.to() != ("x", "a") || (cell.from() == ("x", "b") && cell.port() == 80);
         into && (cell.from() != ("z", "c") || cell.to().0 == "y")
