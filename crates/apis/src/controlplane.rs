@@ -24,7 +24,7 @@ pub use policy::{
     NetworkPolicyReference, NetworkPolicyRule, PolicyType, Service, TlsProtocol,
 };
 pub use query::{
-    ClusterGroupMembers, Entity, GroupAssociation, GroupMembers, GroupReference,
+    ClusterGroupMembers, DEFAULT_ISOLATION, Entity, GroupAssociation, GroupMembers, GroupReference,
     IpGroupAssociation, NetworkPolicyEvaluation, NetworkPolicyEvaluationRequest,
     NetworkPolicyEvaluationResponse, RuleRef,
 };

@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use jiff::Timestamp;
+use jiff::civil::Date;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -49,11 +51,32 @@ pub struct Identity {
     pub key_pem: String,
 }
 
+/// Days on which certificates are valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first one.
+    pub from: Date,
+    /// The end, which is not one of them.
+    pub until: Date,
+}
+
+impl Validity {
+    fn set(self, params: &mut CertificateParams) {
+        let of = |date: Date| {
+            let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
+            rcgen::date_time_ymd(date.year().into(), month, day)
+        };
+        params.not_before = of(self.from);
+        params.not_after = of(self.until);
+    }
+}
+
 /// A certificate authority.
 pub struct Authority {
     cert_pem: String,
     key_pem: String,
     issuer: Issuer<'static, KeyPair>,
+    validity: Option<Validity>,
 }
 
 impl Authority {
@@ -65,7 +88,7 @@ impl Authority {
             (fs::read_to_string(&cert_path), fs::read_to_string(&key_path))
         {
             let issuer = Issuer::new(ca_params(name)?, KeyPair::from_pem(&key_pem)?);
-            return Ok(Self { cert_pem, key_pem, issuer });
+            return Ok(Self { cert_pem, key_pem, issuer, validity: None });
         }
         let authority = Self::create(name)?;
         fs::create_dir_all(dir).map_err(|source| at(dir, source))?;
@@ -74,13 +97,25 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Makes an authority that lives in memory only.
+    /// Makes an authority that lives in memory only, and for ever.
     pub fn create(name: &str) -> Result<Self, PkiError> {
+        Self::make(name, None)
+    }
+
+    /// Makes an authority that lives in memory only; it and what it issues are valid for a time.
+    pub fn create_for(name: &str, validity: Validity) -> Result<Self, PkiError> {
+        Self::make(name, Some(validity))
+    }
+
+    fn make(name: &str, validity: Option<Validity>) -> Result<Self, PkiError> {
         let key = KeyPair::generate()?;
-        let params = ca_params(name)?;
+        let mut params = ca_params(name)?;
+        if let Some(validity) = validity {
+            validity.set(&mut params);
+        }
         let cert_pem = params.self_signed(&key)?.pem();
         let key_pem = key.serialize_pem();
-        Ok(Self { cert_pem, key_pem, issuer: Issuer::new(params, key) })
+        Ok(Self { cert_pem, key_pem, issuer: Issuer::new(params, key), validity })
     }
 
     /// Certificate of the authority, PEM.
@@ -113,6 +148,9 @@ impl Authority {
         params.key_usages =
             vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.use_authority_key_identifier_extension = true;
+        if let Some(validity) = self.validity {
+            validity.set(&mut params);
+        }
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.issuer)?;
         Ok(Identity { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
@@ -152,14 +190,7 @@ pub fn certificates_from_pem(pem: &str) -> Vec<rustls::pki_types::CertificateDer
 ///
 /// The certificate is taken as verified; malformed DER gives `None`.
 pub fn user_of_certificate(der: &[u8]) -> Option<User> {
-    let certificate = Der { rest: der }.enter(0x30)?;
-    let mut tbs = Der { rest: certificate }.take_enter(0x30)?.0;
-    if tbs.peek() == Some(0xa0) {
-        tbs.skip()?; // Version.
-    }
-    tbs.skip()?; // Serial number.
-    tbs.skip()?; // Signature algorithm.
-    tbs.skip()?; // Issuer.
+    let mut tbs = validity_field(der)?;
     tbs.skip()?; // Validity.
     let (mut subject, _) = tbs.take_enter(0x30)?;
     let mut name = None;
@@ -181,6 +212,35 @@ pub fn user_of_certificate(der: &[u8]) -> Option<User> {
         }
     }
     name.map(|name| User::new(name, groups))
+}
+
+/// The end of a certificate's validity; malformed DER gives `None`.
+pub fn end_of_certificate(der: &[u8]) -> Option<Timestamp> {
+    let (mut validity, _) = validity_field(der)?.take_enter(0x30)?;
+    validity.skip()?; // Its beginning.
+    let (tag, text) = validity.next()?;
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let text = match (tag, text.get(..2)?.parse::<u8>().ok()?) {
+        (0x17, 50..) => format!("19{text}"),
+        (0x17, _) => format!("20{text}"),
+        (0x18, _) => text.to_owned(),
+        _ => return None,
+    };
+    let end = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", &text).ok()?;
+    end.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|end| end.timestamp())
+}
+
+/// The rest of a certificate from its validity on.
+fn validity_field(der: &[u8]) -> Option<Der<'_>> {
+    let certificate = Der { rest: der }.enter(0x30)?;
+    let mut tbs = Der { rest: certificate }.take_enter(0x30)?.0;
+    if tbs.peek() == Some(0xa0) {
+        tbs.skip()?; // Version.
+    }
+    tbs.skip()?; // Serial number.
+    tbs.skip()?; // Signature algorithm.
+    tbs.skip()?; // Issuer.
+    Some(tbs)
 }
 
 /// A walk through DER values.
@@ -243,6 +303,24 @@ mod tests {
         assert_eq!(user.groups, ["dev", "system:authenticated"]);
         for cut in 0..der.len() {
             let _ = user_of_certificate(&der[..cut]);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_read() {
+        use jiff::civil::date;
+        for until in [date(2031, 2, 28), date(2049, 12, 31), date(2050, 1, 1), date(2120, 7, 1)] {
+            let validity = Validity { from: date(2026, 1, 1), until };
+            let authority = Authority::create_for("ca", validity).unwrap();
+            let leaf = authority.issue_serving(&["localhost".to_owned()]).unwrap();
+            let want = until.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
+            for pem in [authority.cert_pem(), &leaf.cert_pem] {
+                let der = &certificates_from_pem(pem)[0];
+                assert_eq!(end_of_certificate(der), Some(want));
+                for cut in 0..der.len() {
+                    let _ = end_of_certificate(&der[..cut]);
+                }
+            }
         }
     }
 

@@ -61,6 +61,8 @@ pub struct AdmissionRequest {
 pub enum Verdict {
     /// It may be done.
     Allow,
+    /// It may be done, and whoever does it is told these sentences.
+    Warn(Vec<String>),
     /// It may be done to the object as a JSON patch (an array of operations) changes it.
     Patch(Value),
     /// It may not be done; `code` is the HTTP status that the user gets.
@@ -127,6 +129,7 @@ pub fn answer(uid: &str, verdict: &Verdict) -> Value {
     let mut response = json!({ "uid": uid, "allowed": true });
     match verdict {
         Verdict::Allow => {}
+        Verdict::Warn(warnings) => response["warnings"] = json!(warnings),
         Verdict::Patch(patch) => {
             let text = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
             response["patchType"] = json!("JSONPatch");

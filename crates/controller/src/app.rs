@@ -70,11 +70,13 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     })
     .await?;
     let serving = server.serving.clone();
-    tokio::spawn(identity::follow(client.clone(), namespace.to_owned(), serving, shutdown.clone()));
+    let (reader, of, terms) = (client.clone(), namespace.to_owned(), settings.certificates);
+    tokio::spawn(identity::follow(reader, of, serving, terms, shutdown.clone()));
     let (facts_tx, facts_rx) = mpsc::unbounded_channel();
     tokio::spawn(policy::follow_facts(Arc::clone(&reports), Arc::clone(&state), facts_rx));
     tokio::spawn(policy::feed(client.clone(), Arc::clone(&state), facts_tx, shutdown.clone()));
-    checks.add_ready("policies", move || match state.is_complete() {
+    let computed = Arc::clone(&state);
+    checks.add_ready("policies", move || match computed.is_complete() {
         true => Ok(()),
         false => Err("not everything has been read yet".to_owned()),
     });
@@ -97,8 +99,10 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     });
     tracing::info!(server = client.server(), api = %server.local_addr, "antrea-controller runs");
 
-    lead(elector.leadership(), &shutdown, || Leader::start(&client, &setup, &reports, &metrics))
-        .await;
+    lead(elector.leadership(), &shutdown, || {
+        Leader::start(&client, &setup, &reports, &state, &metrics)
+    })
+    .await;
     elector.release().await;
     server.tls.shutdown(PATIENCE).await;
     tracing::info!("antrea-controller ended");

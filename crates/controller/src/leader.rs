@@ -14,7 +14,9 @@ use tokio::task::JoinSet;
 
 use crate::lead::Work;
 use crate::metrics::Metrics;
-use crate::policy::{self, Reports};
+use crate::policy::{self, Reports, State};
+use crate::serve::CertificateTerms;
+use crate::serve::identity;
 use crate::settings::Settings;
 use node_jobs::Reporter;
 use nodes::Nodes;
@@ -26,6 +28,7 @@ pub(crate) struct LeaderSetup {
     ipam: Option<NodeIpam>,
     identity: Identity,
     namespace: String,
+    certificates: CertificateTerms,
 }
 
 impl LeaderSetup {
@@ -40,7 +43,8 @@ impl LeaderSetup {
             NodeIpam::new(&cluster, &config.service_cidrs)
         });
         let namespace = settings.environment.pod_namespace.clone();
-        Ok(Self { ipam: ipam.transpose()?, identity: Identity::new(settings), namespace })
+        let (identity, certificates) = (Identity::new(settings), settings.certificates);
+        Ok(Self { ipam: ipam.transpose()?, identity, namespace, certificates })
     }
 }
 
@@ -56,6 +60,7 @@ impl Leader {
         client: &Client,
         setup: &LeaderSetup,
         reports: &Arc<Reports>,
+        state: &Arc<State>,
         metrics: &Metrics,
     ) -> Self {
         metrics.term_began();
@@ -67,10 +72,13 @@ impl Leader {
         tasks.spawn(jobs);
         tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
         let namespace = setup.namespace.clone();
-        tasks.spawn(crate::serve::identity::publish(client.clone(), namespace, stop.clone()));
+        let terms = setup.certificates;
+        tasks.spawn(identity::publish(client.clone(), namespace, terms, stop.clone()));
         tasks.spawn(policy::tiers::make(client.clone(), stop.clone()));
         let reports = Arc::clone(reports);
         tasks.spawn(policy::write_statuses(client.clone(), reports, stop.clone()));
+        let state = Arc::clone(state);
+        tasks.spawn(policy::write_group_statuses(client.clone(), state, stop.clone()));
         Self { stop, tasks, metrics: metrics.clone() }
     }
 }

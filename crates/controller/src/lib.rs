@@ -13,5 +13,5 @@ mod serve;
 mod settings;
 
 pub use app::{RunError, run};
-pub use serve::ServeError;
+pub use serve::{CertificateTerms, ServeError};
 pub use settings::{Args, Settings};

@@ -4,7 +4,9 @@
 //! (`policy`), HTTP (`apiserver`).
 
 mod feed;
+mod groups;
 mod peers;
+mod questions;
 mod report;
 mod source;
 mod state;
@@ -12,7 +14,9 @@ pub(crate) mod tiers;
 mod webhooks;
 
 pub(crate) use feed::run as feed;
+pub(crate) use groups::write as write_group_statuses;
 pub(crate) use peers::tell as tell_peers;
+pub(crate) use questions::resources as questions;
 pub(crate) use report::{Reports, StatusEndpoint, follow_facts, write as write_statuses};
 pub(crate) use source::{Agents, NODE_NAME, PolicySource};
 pub(crate) use state::State;

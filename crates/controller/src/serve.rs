@@ -26,6 +26,7 @@ use policy::translate::ObjectKind;
 use tokio::net::TcpListener;
 
 use crate::policy::{Agents, NODE_NAME, PolicySource, Reports, State, StatusEndpoint};
+pub use identity::CertificateTerms;
 use identity::own_identity;
 use pages::{Health, MetricsPage};
 use reviews::{LocalOr, Reviews};
@@ -162,6 +163,9 @@ fn registry(state: &Arc<State>, reports: &Arc<Reports>, agents: &Agents) -> Arc<
                 connect: Some(Arc::new(endpoint)),
             });
         }
+        registry.insert(resource);
+    }
+    for resource in crate::policy::questions(state, agents) {
         registry.insert(resource);
     }
     Arc::new(registry)

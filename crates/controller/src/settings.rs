@@ -9,6 +9,8 @@ use clap::Parser;
 use kube_io::ClientOptions;
 use kube_io::lease::Terms;
 
+use crate::serve::CertificateTerms;
+
 /// Folder of files that live as long as the process.
 const RUN_DIR: &str = "/var/run/antrea";
 
@@ -48,6 +50,8 @@ pub struct Settings {
     pub run_dir: PathBuf,
     /// Durations of leader election.
     pub terms: Terms,
+    /// How long certificates are used.
+    pub certificates: CertificateTerms,
 }
 
 impl Settings {
@@ -55,7 +59,8 @@ impl Settings {
     pub fn new(args: &Args, config: ControllerConfig, environment: Environment) -> Self {
         let api_addr = SocketAddr::new(args.bind_address, config.api_port);
         let run_dir = args.run_dir.clone();
-        Self { config, environment, api_addr, run_dir, terms: Terms::default() }
+        let (terms, certificates) = (Terms::default(), CertificateTerms::default());
+        Self { config, environment, api_addr, run_dir, terms, certificates }
     }
 
     /// How to talk to the API server.

@@ -117,9 +117,11 @@ async fn a_full_pool_is_told_and_freed_prefixes_are_given_on() {
     world.add_node("n2").await;
     world
         .eventually(SOON, "an Event tells", async || {
-            world
-                .kubectl(&["get", "events", "-A", "-o", "name"])
-                .is_none_or(|out| out.contains("event/n2."))
+            let events = world.get("/api/v1/events").await;
+            let mut names = events["items"].as_array().into_iter().flatten();
+            names.any(|event| {
+                event["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("n2."))
+            })
         })
         .await;
     assert!(cidrs("n2").await.is_empty());

@@ -28,25 +28,50 @@ impl std::fmt::Debug for ServingKey {
     }
 }
 
+/// The serving key of all replicas, and those before and after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingKeys {
+    /// The one that is shown.
+    pub current: ServingKey,
+    /// The one that is shown next, once everybody trusts its authority; and since when they are told
+    /// to, in seconds of Unix time.
+    pub next: Option<(ServingKey, i64)>,
+    /// Authority of the one that was shown before, PEM.
+    pub former_ca_pem: Option<String>,
+    /// Version of the object, for a conditional write; empty before the first.
+    pub version: String,
+}
+
 #[derive(Deserialize)]
 struct Secret {
     #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
     data: BTreeMap<String, ByteString>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    resource_version: String,
 }
 
 const CA: &str = "ca.crt";
 const CERT: &str = "tls.crt";
 const KEY: &str = "tls.key";
+const NEXT: [&str; 3] = ["next-ca.crt", "next-tls.crt", "next-tls.key"];
+const NEXT_SINCE: &str = "next-since";
+const FORMER_CA: &str = "former-ca.crt";
 
-/// Reads the serving key that all replicas share; `None` if it is not there or not whole.
+/// Reads the serving keys that all replicas share; `None` if there is no whole one.
 ///
 /// # Errors
 /// When the server does not answer.
-pub async fn serving_key(
+pub async fn serving_keys(
     client: &Client,
     namespace: &str,
     name: &str,
-) -> Result<Option<ServingKey>, ApiError> {
+) -> Result<Option<ServingKeys>, ApiError> {
     let call = Call::to(Verb::Get, "", "v1", "secrets").namespace(namespace).name(name);
     let mut secret = match call.send::<Secret>(client).await {
         Err(error) if error.is_not_found() => return Ok(None),
@@ -56,38 +81,64 @@ pub async fn serving_key(
         let bytes = secret.data.remove(key)?.0;
         String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
     };
-    let (Some(ca_pem), Some(cert_pem), Some(key_pem)) = (text(CA), text(CERT), text(KEY)) else {
-        return Ok(None);
+    let mut key = |[ca, cert, key]: [&str; 3]| {
+        Some(ServingKey { ca_pem: text(ca)?, cert_pem: text(cert)?, key_pem: text(key)? })
     };
-    Ok(Some(ServingKey { ca_pem, cert_pem, key_pem }))
+    let (Some(current), next) = (key([CA, CERT, KEY]), key(NEXT)) else { return Ok(None) };
+    let since = text(NEXT_SINCE).and_then(|text| text.parse().ok()).unwrap_or(0);
+    Ok(Some(ServingKeys {
+        current,
+        next: next.map(|next| (next, since)),
+        former_ca_pem: text(FORMER_CA),
+        version: secret.metadata.resource_version,
+    }))
 }
 
-/// Keeps a serving key for all replicas, in place of one that is there.
+/// Keeps serving keys for all replicas, provided that they are still as they were read; those of an
+/// empty version take the place of whatever is there.
 ///
 /// # Errors
-/// When the server refuses.
-pub async fn put_serving_key(
+/// When the server refuses; [`ApiError::is_conflict`] if somebody else wrote in between.
+pub async fn put_serving_keys(
     client: &Client,
     namespace: &str,
     name: &str,
-    key: &ServingKey,
+    keys: &ServingKeys,
 ) -> Result<(), ApiError> {
-    let secret = json!({
+    let mut data = BTreeMap::new();
+    let mut put = |key: &str, text: &str| {
+        data.insert(key.to_owned(), ByteString(text.as_bytes().to_vec()));
+    };
+    let names = [[CA, CERT, KEY], NEXT];
+    let all = [Some(&keys.current), keys.next.as_ref().map(|(next, _)| next)];
+    for ([ca, cert, key], own) in names.into_iter().zip(all) {
+        if let Some(own) = own {
+            put(ca, &own.ca_pem);
+            put(cert, &own.cert_pem);
+            put(key, &own.key_pem);
+        }
+    }
+    if let Some((_, since)) = &keys.next {
+        put(NEXT_SINCE, &since.to_string());
+    }
+    if let Some(pem) = &keys.former_ca_pem {
+        put(FORMER_CA, pem);
+    }
+    let mut secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"namespace": namespace, "name": name, "labels": {"app": "antrea"}},
         "type": "kubernetes.io/tls",
-        "data": {
-            CA: ByteString(key.ca_pem.clone().into_bytes()),
-            CERT: ByteString(key.cert_pem.clone().into_bytes()),
-            KEY: ByteString(key.key_pem.clone().into_bytes()),
-        },
+        "data": data,
     });
-    let call = || Call::to(Verb::Create, "", "v1", "secrets").namespace(namespace);
-    match call().object(&secret).run(client).await {
+    let to = |verb| Call::to(verb, "", "v1", "secrets").namespace(namespace);
+    if !keys.version.is_empty() {
+        secret["metadata"]["resourceVersion"] = json!(keys.version);
+        return to(Verb::Update).name(name).object(&secret).run(client).await;
+    }
+    match to(Verb::Create).object(&secret).run(client).await {
         Err(error) if error.is_already_exists() => {
-            let call = Call::to(Verb::Update, "", "v1", "secrets").namespace(namespace).name(name);
-            call.object(&secret).run(client).await
+            to(Verb::Update).name(name).object(&secret).run(client).await
         }
         result => result,
     }

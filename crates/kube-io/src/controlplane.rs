@@ -117,7 +117,7 @@ impl Controlplane {
     /// See [`ConnectError`]. No server is contacted.
     pub fn new(client: &Client, route: &Route, node: &str) -> Result<Self, ConnectError> {
         if let Route::Replicas { namespace } = route {
-            let ways = Arc::new(Ways::Choice(Choice::start(client, namespace)));
+            let ways = Arc::new(Ways::Choice(Box::new(Choice::start(client, namespace))));
             return Ok(Self { ways, node: node.into() });
         }
         let mut config = client.config().clone();

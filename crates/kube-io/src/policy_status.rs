@@ -1,16 +1,16 @@
 //! What the controller writes about policies: their statuses, and the tiers that always exist.
 
-use apis::policy::{NetworkPolicyStatus, Tier, TierSpec};
+use apis::policy::{GroupStatus, NetworkPolicyStatus, Tier, TierSpec};
 use serde_json::json;
 
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::{ApiError, Verb};
 
-/// The policy that a status is of.
+/// The policy or group that a status is of.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusOf<'a> {
-    /// Namespace of a NetworkPolicy; none for a ClusterNetworkPolicy.
+    /// Namespace of a NetworkPolicy or Group; none for a ClusterNetworkPolicy or ClusterGroup.
     pub namespace: Option<&'a str>,
     /// Name.
     pub name: &'a str,
@@ -31,6 +31,24 @@ pub async fn write(
         Some(_) => "networkpolicies",
         None => "clusternetworkpolicies",
     };
+    let patch = json!({"metadata": {"uid": of.uid}, "status": status});
+    let mut call = Call::to(Verb::Patch, "crd.antrea.io", "v1beta1", plural);
+    if let Some(namespace) = of.namespace {
+        call = call.namespace(namespace);
+    }
+    call.name(of.name).subresource("status").merge(&patch).run(client).await
+}
+
+/// Writes the status of a Group, or of a ClusterGroup.
+///
+/// # Errors
+/// When the server refuses; [`ApiError::is_conflict`] if another object has taken the name.
+pub async fn write_group(
+    client: &Client,
+    of: &StatusOf<'_>,
+    status: &GroupStatus,
+) -> Result<(), ApiError> {
+    let plural = if of.namespace.is_some() { "groups" } else { "clustergroups" };
     let patch = json!({"metadata": {"uid": of.uid}, "status": status});
     let mut call = Call::to(Verb::Patch, "crd.antrea.io", "v1beta1", plural);
     if let Some(namespace) = of.namespace {

@@ -7,16 +7,21 @@ mod controlplane {
     pub(crate) mod relay;
 }
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use apis::controlplane::{
     AddressGroup, AddressGroupPatch, GroupMember, NetworkPolicy, NetworkPolicyNodeStatus,
     NetworkPolicyStatus,
 };
+use apiserver::pki::Authority;
 use apiserver::source::Epoch;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_io::controlplane::{Controlplane, Event, Route};
+use kube_io::{Client, ClientOptions};
+use kubelab::testing::TestServer;
+use serde_json::json;
 
 use controlplane::fake::{Fake, Served};
 use controlplane::relay::Relay;
@@ -224,6 +229,115 @@ async fn the_way_may_lead_straight_to_the_controllers_service() {
     };
     let agent = Controlplane::new(&client, &wrong, "n1").unwrap();
     assert!(matches!(next(&mut agent.address_groups()).await, Event::Failed(_)));
+}
+
+/// A cluster with replicas, each behind a relay, and an agent that has to find them.
+struct Cluster {
+    server: TestServer,
+    replicas: Vec<(Served, Relay)>,
+    agent: Controlplane,
+}
+
+impl Cluster {
+    /// Replicas that are ready, or not.
+    async fn start(ready: &[bool]) -> Self {
+        let server = kubelab::testing::start().await.unwrap();
+        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+        server.server.apply_yaml(&std::fs::read_to_string(rbac).unwrap()).unwrap();
+        let authority = Arc::new(Authority::create("antrea-ca").unwrap());
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "antrea-ca", "namespace": "kube-system"},
+            "data": {"ca.crt": authority.cert_pem()}});
+        server.server.apply_yaml(&map.to_string()).unwrap();
+        let mut replicas = Vec::new();
+        for (n, ready) in ready.iter().enumerate() {
+            let served = Served::start_for(Arc::clone(&authority)).await;
+            let relay = Relay::start(served.address).await;
+            let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": format!("antrea-{n}"), "namespace": "kube-system",
+                    "labels": {"kubernetes.io/service-name": "antrea"}},
+                "addressType": "IPv4",
+                "ports": [{"name": "", "port": relay.address.port(), "protocol": "TCP"}],
+                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": ready}}]});
+            server.server.apply_yaml(&slice.to_string()).unwrap();
+            replicas.push((served, relay));
+        }
+        let path = server.dir().join("agent.kubeconfig");
+        let text = server.server.kubeconfig_for(&server.url, "kube-system", "antrea-agent");
+        std::fs::write(&path, text.unwrap()).unwrap();
+        let options = ClientOptions::new("test", "v0");
+        let client = Client::from_kubeconfig(&path, &options).await.unwrap();
+        let route = Route::Replicas { namespace: "kube-system".to_owned() };
+        let agent = Controlplane::new(&client, &route, "n1").unwrap();
+        Self { server, replicas, agent }
+    }
+
+    fn put(&self, name: &str) {
+        for (served, _) in &self.replicas {
+            served.address_groups.put(mk_group(name, 1), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_replica_takes_over_where_one_fails() {
+    let cluster = Cluster::start(&[true, true, true]).await;
+    cluster.put("a");
+    let mut stream = cluster.agent.address_groups();
+    assert_eq!(told(&mut stream).await, "replaced a");
+    let used = || -> Vec<usize> {
+        let relays = cluster.replicas.iter().enumerate();
+        relays.filter(|(_, (_, relay))| relay.accepted() > 0).map(|(n, _)| n).collect()
+    };
+    let first = used();
+    assert_eq!(first.len(), 1, "one is enough");
+    cluster.replicas[first[0]].1.cut().await;
+    cluster.put("b");
+    assert_eq!(told(&mut stream).await, "replaced a,b");
+    let status = NetworkPolicyStatus { metadata: named("p"), nodes: Vec::new() };
+    cluster.agent.report(&status).await.unwrap();
+    let second: Vec<usize> = used().into_iter().filter(|n| *n != first[0]).collect();
+    assert_eq!(second.len(), 1, "streams and reports go the same way");
+    cluster.replicas[second[0]].1.cut().await;
+    cluster.put("c");
+    assert_eq!(told(&mut stream).await, "replaced a,b,c");
+    // All are gone; one comes back.
+    for (_, relay) in &cluster.replicas {
+        relay.cut().await;
+    }
+    cluster.put("d");
+    cluster.replicas[first[0]].1.mend();
+    assert_eq!(told(&mut stream).await, "replaced a,b,c,d");
+    drop(cluster.server);
+}
+
+#[tokio::test]
+async fn a_replica_that_has_read_less_is_passed_over() {
+    let cluster = Cluster::start(&[true, false]).await;
+    let [(ahead, relay), (behind, _)] = &cluster.replicas[..] else { panic!() };
+    ahead.address_groups.reach(&[("as-of.controlplane.antrea.io/pods", "100")]);
+    behind.address_groups.reach(&[
+        ("as-of.controlplane.antrea.io/pods", "80"),
+        ("up-to.controlplane.antrea.io/pods", "99"),
+    ]);
+    ahead.address_groups.put(mk_group("new", 1), None);
+    behind.address_groups.put(mk_group("old", 1), None);
+    let mut stream = cluster.agent.address_groups();
+    assert_eq!(told(&mut stream).await, "replaced new");
+    relay.cut().await;
+    loop {
+        match next(&mut stream).await {
+            Event::Failed(why) if why.contains("behind") => break,
+            Event::Failed(_) | Event::Bookmark { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // Its last change is older, but it has read on: the last change of all was a deletion.
+    behind.address_groups.reach(&[
+        ("as-of.controlplane.antrea.io/pods", "80"),
+        ("up-to.controlplane.antrea.io/pods", "100"),
+    ]);
+    assert_eq!(told(&mut stream).await, "replaced old");
 }
 
 /// Keeps the fake honest: it is used by all tests above.

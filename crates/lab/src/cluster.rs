@@ -23,7 +23,6 @@ use crate::process::{Start, last_words};
 use crate::state::{Mode, SchedulerChoice, Store};
 use crate::ui::Progress;
 use crate::up::POD_PATIENCE;
-use crate::variant::IpFamily;
 
 /// Role of the API server, or of the way to one, in the state file.
 pub const ROLE_API: &str = "apiserver";

@@ -20,7 +20,7 @@ use apis::policy::GroupSpec;
 pub use group::group;
 pub use mutate::mutate_policy;
 pub use policy::{PolicyScope, policy, warnings};
-pub use tier::{create_tier, delete_tier, update_tier};
+pub use tier::{create_tier, create_upstream, delete_tier, update_tier};
 
 use crate::translate::Engine;
 

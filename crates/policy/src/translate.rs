@@ -10,7 +10,9 @@
 //! Never here: which Pods a selector selects (`index`), who watches (`store`), flows (`realize`).
 
 mod antrea;
+mod associations;
 mod draft;
+mod evaluate;
 mod event;
 mod flush;
 mod groups;
@@ -33,7 +35,9 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use associations::{NamedGroup, NamedMembers};
 pub use draft::{GroupKind, Issue, Severity};
+pub use evaluate::UnknownPod;
 pub use event::{Change, Changes, Content, Event, ObjectId, ObjectKind, PolicyFacts, PolicyKind};
 pub use known::{InputKind, Known};
 pub use members::NodeMember;

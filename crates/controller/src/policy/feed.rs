@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use antrea_runtime::CancellationToken;
 use apis::controlplane::{AS_OF, UP_TO};
+use apis::policy::{ClusterGroup, Group, GroupStatus};
 use futures::{Stream, StreamExt};
 use kube_io::policy_inputs::{self as inputs, Input, InputKey, NamespaceFacts, PodFacts};
 use kube_io::{Client, Versioned, WatchEvent, nodes};
@@ -18,6 +19,7 @@ use policy::store::AsOf;
 use policy::translate::{Event, InputKind, Known, PolicyFacts, PolicyKind};
 use tokio::sync::mpsc;
 
+use super::groups::GroupFacts;
 use super::state::State;
 
 /// Events that may wait between watches and the loop.
@@ -27,7 +29,7 @@ const QUEUE: usize = 4096;
 #[derive(Debug)]
 enum Seen {
     Begin,
-    There(Known, u64, Box<Event>),
+    There(Known, u64, Box<Event>, Option<GroupFacts>),
     Gone(Known, u64),
     End,
     /// Everything up to this version was told.
@@ -121,6 +123,8 @@ struct Feed {
     again: HashMap<InputKind, HashSet<Known>>,
     /// Kinds of which a list left out something, whose last change is as old as the list.
     left_out: HashSet<InputKind>,
+    /// What is new of groups' objects.
+    groups: Vec<((String, String), Option<GroupFacts>)>,
     /// The last change of each kind.
     changed_at: BTreeMap<&'static str, u64>,
     /// How far each kind is read: as its last change, or further where nothing changed since.
@@ -139,6 +143,7 @@ impl Feed {
             listed: HashSet::new(),
             again: HashMap::new(),
             left_out: HashSet::new(),
+            groups: Vec::new(),
             changed_at: BTreeMap::new(),
             read_up_to: BTreeMap::new(),
             changed: false,
@@ -153,7 +158,11 @@ impl Feed {
                     self.again.insert(kind, HashSet::new());
                 }
             }
-            Seen::There(known, version, event) => {
+            Seen::There(known, version, event, facts) => {
+                if let Some(facts) = facts {
+                    let key = (known.namespace.clone(), known.name.clone());
+                    self.groups.push((key, Some(facts)));
+                }
                 if let Some(again) = self.again.get_mut(&kind) {
                     again.insert(known);
                 }
@@ -162,7 +171,7 @@ impl Feed {
             }
             Seen::Gone(known, version) => {
                 self.read(kind, version);
-                self.events.push(known.gone());
+                self.gone(known);
             }
             Seen::End => self.end(kind),
             Seen::UpTo(version) => {
@@ -199,12 +208,17 @@ impl Feed {
         let Some(again) = self.again.remove(&kind) else { return };
         self.apply();
         let known = self.state.lock().engine().known(kind);
-        let n_events = self.events.len();
-        let gone = known.into_iter().filter(|known| !again.contains(known));
-        self.events.extend(gone.map(Known::gone));
-        if self.events.len() > n_events {
+        for known in known.into_iter().filter(|known| !again.contains(known)) {
             self.left_out.insert(kind);
+            self.gone(known);
         }
+    }
+
+    fn gone(&mut self, known: Known) {
+        if matches!(known.kind, InputKind::ClusterGroup | InputKind::Group) {
+            self.groups.push(((known.namespace.clone(), known.name.clone()), None));
+        }
+        self.events.push(known.gone());
     }
 
     fn apply(&mut self) {
@@ -221,6 +235,7 @@ impl Feed {
             true => self.show(),
             false => Vec::new(),
         };
+        self.state.note_groups(std::mem::take(&mut self.groups));
         // After what it promises is shown.
         if std::mem::take(&mut self.progressed) {
             self.state.read_up_to(annotations(UP_TO, &self.read_up_to));
@@ -280,11 +295,18 @@ impl Watches {
             name: input.key.name,
             priority: Some(input.object.spec.priority),
         });
-        self.follow(InputKind::ClusterGroup, inputs::cluster_groups(client), |input| {
-            let (name, spec) = (input.key.name, Some(Box::new(input.object.spec)));
-            Event::Group { namespace: String::new(), name, spec }
-        });
-        self.follow(InputKind::Group, inputs::groups(client), |input| {
+        let facts = |input: &Input<ClusterGroup>| facts_of(&input.key, &input.object.status);
+        self.follow_groups(
+            InputKind::ClusterGroup,
+            inputs::cluster_groups(client),
+            facts,
+            |input| {
+                let (name, spec) = (input.key.name, Some(Box::new(input.object.spec)));
+                Event::Group { namespace: String::new(), name, spec }
+            },
+        );
+        let facts = |input: &Input<Group>| facts_of(&input.key, &input.object.status);
+        self.follow_groups(InputKind::Group, inputs::groups(client), facts, |input| {
             let InputKey { namespace, name, .. } = input.key;
             Event::Group { namespace, name, spec: Some(Box::new(input.object.spec)) }
         });
@@ -301,7 +323,17 @@ impl Watches {
     fn follow<T: Send + 'static>(
         &self,
         kind: InputKind,
+        stream: impl Stream<Item = Versioned<Input<T>>> + Send + Unpin + 'static,
+        event: fn(Input<T>) -> Event,
+    ) {
+        self.follow_groups(kind, stream, |_| None, event);
+    }
+
+    fn follow_groups<T: Send + 'static>(
+        &self,
+        kind: InputKind,
         mut stream: impl Stream<Item = Versioned<Input<T>>> + Send + Unpin + 'static,
+        facts: fn(&Input<T>) -> Option<GroupFacts>,
         event: fn(Input<T>) -> Event,
     ) {
         let (seen_tx, stop) = (self.seen_tx.clone(), self.stop.clone());
@@ -319,7 +351,8 @@ impl Watches {
                         WatchEvent::Applied(input) => {
                             let known = known(kind, &input.key);
                             let version = input.key.version;
-                            Seen::There(known, version, Box::new(event(input)))
+                            let facts = facts(&input);
+                            Seen::There(known, version, Box::new(event(input)), facts)
                         }
                         WatchEvent::Deleted(key) => Seen::Gone(known(kind, &key), key.version),
                         WatchEvent::InitDone => Seen::End,
@@ -340,6 +373,10 @@ fn addresses(node: &nodes::NodeView) -> Vec<IpAddr> {
     let listed = [&node.internal_addresses, &node.external_addresses, &node.transport_addresses];
     let gateways = node.pod_cidrs.iter().filter_map(|cidr| cidr.hosts().next());
     listed.into_iter().flatten().copied().chain(gateways).collect()
+}
+
+fn facts_of(key: &InputKey, status: &Option<GroupStatus>) -> Option<GroupFacts> {
+    Some(GroupFacts { uid: key.uid.clone(), status: status.clone() })
 }
 
 fn known(kind: InputKind, key: &InputKey) -> Known {

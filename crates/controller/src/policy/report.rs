@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use antrea_runtime::CancellationToken;
 use apis::common::{Timestamp, whole_seconds};
-use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus, wire};
+use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus, Typed, wire};
 use apiserver::body::{self, Response};
 use apiserver::resource::{Call, Connect};
 use apiserver::rest::read_body;
@@ -235,7 +235,7 @@ impl Connect for StatusEndpoint {
                 reports.take(name, &status.nodes);
             }
             reports.hear(name, &status.nodes);
-            Ok(body::json(201, &status))
+            Ok(body::json(201, &Typed::new(&status)))
         })
     }
 }

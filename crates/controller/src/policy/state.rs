@@ -7,6 +7,8 @@ use policy::store::{AsOf, Committed, Store};
 use policy::translate::Event;
 use tokio::sync::watch;
 
+use super::groups::{GroupFacts, GroupsSeen};
+
 /// Changes of each kind that a reader may be behind.
 const WINDOW: usize = 4096;
 
@@ -17,6 +19,7 @@ pub(crate) struct State {
     version: watch::Sender<u64>,
     complete: watch::Sender<bool>,
     read_up_to: Mutex<AsOf>,
+    groups: watch::Sender<GroupsSeen>,
 }
 
 impl State {
@@ -30,6 +33,7 @@ impl State {
             version,
             complete: watch::Sender::new(false),
             read_up_to: Mutex::default(),
+            groups: watch::Sender::new(GroupsSeen::new()),
         }
     }
 
@@ -50,6 +54,37 @@ impl State {
     /// Whether everything that the cluster has was taken in once.
     pub(crate) fn is_complete(&self) -> bool {
         *self.complete.borrow()
+    }
+
+    /// Notes what groups' objects are, those that are gone without facts.
+    pub(super) fn note_groups(&self, facts: Vec<((String, String), Option<GroupFacts>)>) {
+        if facts.is_empty() {
+            return;
+        }
+        self.groups.send_modify(|groups| {
+            for (key, facts) in facts {
+                match facts {
+                    Some(facts) => drop(groups.insert(key, facts)),
+                    None => drop(groups.remove(&key)),
+                }
+            }
+        });
+    }
+
+    /// Tells when groups' objects change.
+    pub(super) fn groups_changed(&self) -> watch::Receiver<GroupsSeen> {
+        self.groups.subscribe()
+    }
+
+    /// The groups' objects.
+    pub(super) fn groups_seen(&self) -> GroupsSeen {
+        self.groups.borrow().clone()
+    }
+
+    /// UID of a group that a user named.
+    pub(super) fn group_uid(&self, namespace: &str, name: &str) -> Option<String> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.groups.borrow().get(&key).map(|facts| facts.uid.clone())
     }
 
     /// Notes how far the inputs are read, without a change.

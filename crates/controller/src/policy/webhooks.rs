@@ -19,6 +19,7 @@ enum Hook {
     Policy(PolicyScope),
     Tier,
     Group,
+    Upstream,
     Mutate,
 }
 
@@ -28,6 +29,7 @@ const HOOKS: &[(&str, Hook)] = &[
     ("/validate/tier", Hook::Tier),
     ("/validate/clustergroup", Hook::Group),
     ("/validate/group", Hook::Group),
+    ("/validate/cnp", Hook::Upstream),
     ("/mutate/acnp", Hook::Mutate),
     ("/mutate/annp", Hook::Mutate),
     ("/mutate/anp", Hook::Mutate),
@@ -71,6 +73,7 @@ impl Judge {
             return Ok(Verdict::Deny { code: 503, message });
         }
         let gone = request.operation == Operation::Delete;
+        let mut warnings = Vec::new();
         let refusals = match self.hook {
             Hook::Mutate if gone => Vec::new(),
             Hook::Mutate => {
@@ -88,8 +91,12 @@ impl Judge {
             _ if gone => Vec::new(),
             Hook::Policy(scope) => {
                 let policy: NetworkPolicySpec = spec(&request.object)?;
-                admit::policy(self.state.lock().engine(), scope, &policy)
+                let store = self.state.lock();
+                warnings = admit::warnings(store.engine(), &request.namespace, &policy);
+                admit::policy(store.engine(), scope, &policy)
             }
+            Hook::Upstream if request.operation == Operation::Update => Vec::new(),
+            Hook::Upstream => admit::create_upstream(self.state.lock().engine()),
             Hook::Group => {
                 let group: GroupSpec = spec(&request.object)?;
                 let (namespace, name) = (&request.namespace, &request.name);
@@ -97,7 +104,8 @@ impl Judge {
             }
         };
         Ok(match refusals.as_slice() {
-            [] => Verdict::Allow,
+            [] if warnings.is_empty() => Verdict::Allow,
+            [] => Verdict::Warn(warnings),
             all => {
                 let all: Vec<String> = all.iter().map(ToString::to_string).collect();
                 Verdict::Deny { code: 422, message: all.join("; ") }

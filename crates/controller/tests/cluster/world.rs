@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use antrea_config::{ControllerConfig, Environment};
 use antrea_controller::{Args, Settings};
 use antrea_runtime::LogArgs;
+use hyper::Method;
 use kube_io::lease::{ApiStore, LeaseStore, Terms};
 use kube_io::nodes::{self, NodeRegistration};
 use kube_io::{Client, ClientOptions, apply, controller_info};
+use kubelab::client::Answer;
 use kubelab::testing::TestServer;
+use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kube-system";
 const DEPLOY: &[&str] =
@@ -71,22 +74,62 @@ impl World {
         apply::manifests(&self.admin().await, text).await.unwrap();
     }
 
-    /// Output and errors of kubectl, and whether it succeeded; `None` where there is no kubectl.
-    pub(crate) fn kubectl_with(&self, args: &[&str], input: &str) -> Option<(bool, String)> {
-        use std::io::Write;
-        let kubeconfig = self.server.write_kubeconfig().unwrap();
-        let mut child = Command::new("kubectl")
-            .args(args)
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .ok()?;
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let both = [output.stdout, output.stderr].concat();
-        Some((output.status.success(), String::from_utf8_lossy(&both).into_owned()))
+    /// Applies manifests as the administrator; says what the server has against it.
+    pub(crate) async fn try_apply(&self, text: &str) -> Result<(), String> {
+        let applied = apply::manifests(&self.admin().await, text).await;
+        applied.map(drop).map_err(|error| {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                text = format!("{text}: {error}");
+                cause = error.source();
+            }
+            text
+        })
+    }
+
+    /// Sends a request as the administrator.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let client = self.server.admin_client().unwrap();
+        client.send(method, path, headers, body).await.unwrap()
+    }
+
+    /// Reads an object or a list; null if there is none.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let answer = self.send(Method::GET, path, &[], &Value::Null).await;
+        if answer.code == 200 { answer.json() } else { Value::Null }
+    }
+
+    /// Makes an object; gives the code and what the server answers.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let headers = [("content-type", "application/json")];
+        let answer = self.send(Method::POST, path, &headers, body).await;
+        (answer.code, answer.json())
+    }
+
+    /// Says that a Pod runs and has an address.
+    pub(crate) async fn pod_runs(&self, namespace: &str, name: &str, ip: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+        let headers = [("content-type", "application/merge-patch+json")];
+        let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
+        let answer = self.send(Method::PATCH, &path, &headers, &json!({"status": status})).await;
+        assert_eq!(answer.code, 200, "{:?}", answer.body);
+    }
+
+    /// A client with the token of the agent of a Node.
+    pub(crate) async fn agent(&self, node: &str) -> Client {
+        let path = self.server.dir().join(format!("agent-{node}.kubeconfig"));
+        let (server, url) = (&self.server.server, &self.server.url);
+        let text = server.kubeconfig_on_node(url, NAMESPACE, "antrea-agent", node).unwrap();
+        std::fs::write(&path, text).unwrap();
+        Client::from_kubeconfig(&path, &ClientOptions::new("test", "v0")).await.unwrap()
     }
 
     pub(crate) async fn admin(&self) -> Client {
@@ -108,14 +151,6 @@ impl World {
     /// Pod of the controller that reports.
     pub(crate) async fn reporting_pod(&self) -> Option<String> {
         controller_info::get(&self.admin().await).await.ok()?.pod_ref?.name
-    }
-
-    /// Output of kubectl, where there is one.
-    pub(crate) fn kubectl(&self, args: &[&str]) -> Option<String> {
-        let kubeconfig = self.server.write_kubeconfig().unwrap();
-        let output =
-            Command::new("kubectl").args(args).env("KUBECONFIG", kubeconfig).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Waits for a condition, and says what else there is when it does not come about.

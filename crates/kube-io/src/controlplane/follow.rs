@@ -142,11 +142,7 @@ impl<T: WireObject, P: WireObject> Follower<T, P> {
         Ok(event)
     }
 
-    fn digest(
-        &mut self,
-        place: Place,
-        heard: Heard<T, P>,
-    ) -> Result<Option<Event<T, P>>, Broken> {
+    fn digest(&mut self, place: Place, heard: Heard<T, P>) -> Result<Option<Event<T, P>>, Broken> {
         Ok(match (heard, &mut self.initial) {
             (Heard::Added(object), Some(initial)) => {
                 initial.push(object);

@@ -52,7 +52,7 @@ pub(super) enum Ways {
     /// There is one.
     Fixed(kube::Client),
     /// There are several.
-    Choice(Choice),
+    Choice(Box<Choice>),
 }
 
 impl Ways {
@@ -104,11 +104,10 @@ impl Ways {
             return std::future::pending().await;
         }
         let mut known = choice.known.subscribe();
-        let better = known.wait_for(|known| known.as_ref().is_some_and(is_usable)).await;
-        if better.is_err() {
+        let usable = |known: &Option<Replicas>| known.as_ref().is_some_and(is_usable);
+        if known.wait_for(usable).await.is_err() {
             return std::future::pending().await;
         }
-        drop(better);
         // Ever later, as there may be no way to them at all.
         let n_retreats = choice.lock().n_retreats.min(8);
         tokio::time::sleep(SHUNNED * (1 << n_retreats)).await;

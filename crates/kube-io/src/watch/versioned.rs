@@ -43,7 +43,7 @@ pub(crate) fn watch_versions<K, V>(
 ) -> impl Stream<Item = Versioned<V>> + Send + Unpin + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    V: Keyed + Send + 'static,
+    V: Keyed<Key: Send> + Send + 'static,
 {
     let state = Following {
         api: Api::<K>::all(client.kube().clone()),
@@ -88,7 +88,7 @@ struct Following<K, V: Keyed> {
 impl<K, V> Following<K, V>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    V: Keyed + Send + 'static,
+    V: Keyed<Key: Send> + Send + 'static,
 {
     async fn next(&mut self) -> Versioned<V> {
         loop {

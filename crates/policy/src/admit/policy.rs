@@ -59,9 +59,10 @@ pub fn policy(
     judge.refusals.0
 }
 
-/// What the user should know about a policy that is not refused.
-pub fn warnings(spec: &NetworkPolicySpec) -> Vec<String> {
-    let rules = spec.ingress.iter().chain(&spec.egress);
+/// What the user should know about a policy that is not refused; the namespace is empty for a
+/// cluster-wide one.
+pub fn warnings(cluster: &impl Cluster, namespace: &str, spec: &NetworkPolicySpec) -> Vec<String> {
+    let rules = || spec.ingress.iter().chain(&spec.egress);
     let long = |rule: &&Rule| {
         let on_nodes = spec.applied_to.iter().chain(&rule.applied_to);
         let label = rule.log_label.as_deref().unwrap_or_default();
@@ -72,7 +73,16 @@ pub fn warnings(spec: &NetworkPolicySpec) -> Vec<String> {
         let name = rule.name.as_deref().unwrap_or_default();
         format!("logLabel of rule {name:?} will be cut to {NODE_LOG_LABEL} characters on Nodes")
     };
-    rules.filter(long).map(warn).collect()
+    let targets = spec.applied_to.iter().chain(rules().flat_map(|rule| &rule.applied_to));
+    let peers = rules().flat_map(|rule| rule.from.iter().chain(&rule.to));
+    let groups = targets.map(|target| &target.group).chain(peers.map(|peer| &peer.group));
+    let missing: BTreeSet<&str> = groups
+        .filter_map(|group| group.as_deref())
+        .filter(|group| cluster.group(namespace, group).is_none())
+        .collect();
+    let missing = missing.into_iter();
+    let missing = missing.map(|group| format!("there is no group {group:?} yet"));
+    rules().filter(long).map(warn).chain(missing).collect()
 }
 
 struct Judge {

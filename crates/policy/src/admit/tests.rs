@@ -98,7 +98,37 @@ fn policies() {
         (own(json!({"group": "g", "podSelector": {}})), "spec.appliedTo[0].group"),
         (own(json!({"service": {"name": "a", "namespace": "b"}})), "spec.appliedTo[0].service"),
         (own(json!({"nodeSelector": {}})), "spec.appliedTo[0].nodeSelector"),
+        (
+            own(
+                json!({"serviceAccount": {"name": "a", "namespace": "b"}, "namespaceSelector": {}}),
+            ),
+            "spec.appliedTo[0].serviceAccount",
+        ),
+        (
+            own(json!({"group": "g", "serviceAccount": {"name": "a", "namespace": "b"}})),
+            "spec.appliedTo[0].group",
+        ),
+        (
+            json!({"appliedTo": [{"service": {"name": "a", "namespace": "b"}}],
+                "egress": [{"action": "Drop"}]}),
+            "spec.appliedTo[0].service",
+        ),
+        (
+            json!({"appliedTo": [{"podSelector": {}}, {"service": {"name": "a", "namespace": "b"}}]}),
+            "spec.appliedTo[1].service",
+        ),
+        (own(json!({"podSelector": labels("a.b/c")})), ""),
         (own(json!({"podSelector": labels("no label")})), "spec.appliedTo[0].podSelector"),
+        (own(json!({"podSelector": {"matchLabels": {"a": "v-1.x_y"}}})), ""),
+        (
+            own(json!({"podSelector": {"matchLabels": {"a": "no value"}}})),
+            "spec.appliedTo[0].podSelector",
+        ),
+        (
+            own(json!({"namespaceSelector": {"matchExpressions": [
+                {"key": "a", "operator": "Near", "values": ["b"]}]}})),
+            "spec.appliedTo[0].namespaceSelector",
+        ),
         // 6: fields of a peer.
         (to(json!({"namespaces": {"match": "Self"}})), ""),
         (to(json!({"namespaces": {"sameLabels": ["a.b/c"]}})), ""),
@@ -122,11 +152,44 @@ fn policies() {
             to(json!({"group": "g", "ipBlock": {"cidr": "10.0.0.0/8"}})),
             "spec.egress[0].to[0].group",
         ),
+        (to(json!({"group": "g"})), ""),
+        (to(json!({"group": "g", "podSelector": {}})), "spec.egress[0].to[0].group"),
+        (to(json!({"serviceAccount": {"name": "a", "namespace": "b"}})), ""),
+        (
+            to(json!({"serviceAccount": {"name": "a", "namespace": "b"}, "podSelector": {}})),
+            "spec.egress[0].to[0].serviceAccount",
+        ),
+        (to(json!({"nodeSelector": labels("zone")})), ""),
+        (
+            to(json!({"nodeSelector": labels("zone"), "namespaces": {"match": "Self"}})),
+            "spec.egress[0].to[0].nodeSelector",
+        ),
+        (
+            to(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["192.168.0.0/16"]}})),
+            "spec.egress[0].to[0].ipBlock.except[0]",
+        ),
         (to(json!({})), "spec.egress[0].to[0]"),
         (egress("Allow", json!({"toServices": [{"name": "a"}]})), "spec.egress[0].toServices"),
         (
             egress("Allow", json!({"toServices": [{"name": "a"}], "ports": [{"port": 1}]})),
             "spec.egress[0].toServices",
+        ),
+        (
+            egress("Allow", json!({"toServices": [{"name": "a"}], "to": [{"podSelector": {}}]})),
+            "spec.egress[0].toServices",
+        ),
+        (
+            egress(
+                "Allow",
+                json!({"toServices": [{"name": "a"}], "protocols": [{"icmp": {"icmpType": 8}}]}),
+            ),
+            "spec.egress[0].toServices",
+        ),
+        // 7: what is applied to Services is refused altogether.
+        (
+            json!({"appliedTo": [{"service": {"name": "a", "namespace": "b"}}],
+                "ingress": [{"action": "Drop", "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}),
+            "spec.appliedTo[0].service",
         ),
         // 8: domain names.
         (to(json!({"fqdn": "*.example.com"})), ""),
@@ -145,6 +208,18 @@ fn policies() {
             egress("Reject", json!({"to": [{"ipBlock": {"cidr": "ff02::/16"}}]})),
             "spec.egress[0].action",
         ),
+        (
+            egress("Pass", json!({"to": [{"ipBlock": {"cidr": "225.1.2.0/24"}}]})),
+            "spec.egress[0].action",
+        ),
+        (
+            egress(
+                "Allow",
+                json!({"to": [{"ipBlock": {"cidr": "225.1.2.0/24"}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]}),
+            ),
+            "spec.egress[0].to",
+        ),
+        (egress("Pass", json!({"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]})), ""),
         // 10 and 11: not yet.
         (egress("Drop", json!({"protocols": [{"icmp": {"icmpType": 8}}]})), ""),
         (egress("Drop", json!({"protocols": [{"igmp": {}}]})), "spec.egress[0].protocols[0].igmp"),
@@ -247,6 +322,70 @@ fn groups() {
             field => assert!(refusals.iter().any(|own| own.field == field), "{spec}: {refusals:?}"),
         }
     }
+}
+
+#[test]
+fn groups_of_other_kinds_are_refused() {
+    for (spec, field) in [
+        (json!({"externalEntitySelector": {}}), "spec.externalEntitySelector"),
+        (json!({"externalEntitySelector": {}, "podSelector": {}}), "spec"),
+        (json!({"childGroups": ["child"], "podSelector": {}}), "spec"),
+        (json!({"nodeSelector": {}, "podSelector": {}}), "spec"),
+        (json!({"serviceReference": {"name": "s"}, "ipBlocks": [{"cidr": "10.0.0.0/8"}]}), "spec"),
+        (
+            json!({"ipBlocks": [{"cidr": "10.0.0.0/8", "except": ["11.0.0.0/8"]}]}),
+            "spec.ipBlocks[0].except[0]",
+        ),
+        (
+            json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
+            "spec.podSelector",
+        ),
+    ] {
+        let refusals = group(&World, "", "g", &serde_json::from_value(spec.clone()).unwrap());
+        assert!(refusals.iter().any(|own| own.field == field), "{spec}: {refusals:?}");
+    }
+}
+
+#[test]
+fn what_is_no_mistake_but_may_surprise_is_told() {
+    let told = |parts: Value| warnings(&World, "", &mk_spec(parts));
+    let on_nodes = |label: &str| {
+        json!({"appliedTo": [{"nodeSelector": {}}],
+            "ingress": [{"action": "Drop", "name": "r", "logLabel": label}]})
+    };
+    assert_eq!(told(on_nodes("twelve-chars")), [""; 0]);
+    assert_eq!(
+        told(on_nodes("thirteen-char")),
+        ["logLabel of rule \"r\" will be cut to 12 characters on Nodes"]
+    );
+    let on_pods = json!({"ingress": [{"action": "Drop", "logLabel": "longer-than-twelve"}]});
+    assert_eq!(told(on_pods), [""; 0]);
+    let groups = json!({"appliedTo": [{"group": "child"}],
+        "egress": [{"action": "Drop", "to": [{"group": "nowhere"}, {"group": "nowhere"}]}]});
+    assert_eq!(told(groups), ["there is no group \"nowhere\" yet"]);
+}
+
+#[test]
+fn upstream_policies_need_the_priority_of_their_admin_tier() {
+    struct Occupied;
+    impl Cluster for Occupied {
+        fn tiers(&self) -> Vec<(String, i32)> {
+            vec![("old".into(), 220)]
+        }
+        fn tier_is_used(&self, _: &str) -> bool {
+            false
+        }
+        fn group(&self, _: &str, _: &str) -> Option<GroupSpec> {
+            None
+        }
+        fn parent_of(&self, _: &str, _: &str) -> Option<String> {
+            None
+        }
+    }
+    assert_eq!(create_upstream(&World), []);
+    let refusals = create_upstream(&Occupied);
+    assert_eq!(refusals[0].field, "spec.tier");
+    assert!(refusals[0].reason.contains("\"old\""), "{refusals:?}");
 }
 
 #[test]

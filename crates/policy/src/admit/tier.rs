@@ -51,3 +51,14 @@ pub fn delete_tier(cluster: &impl Cluster, name: &str) -> Vec<Refusal> {
     }
     refusals.0
 }
+
+/// Judges a new ClusterNetworkPolicy of Kubernetes.
+pub fn create_upstream(cluster: &impl Cluster) -> Vec<Refusal> {
+    let mut refusals = Refusals::default();
+    let tiers = cluster.tiers();
+    if let Some((name, _)) = tiers.iter().find(|(_, priority)| *priority == UPSTREAM_ADMIN) {
+        let reason = format!("tier {name:?} has the priority of its Admin tier, {UPSTREAM_ADMIN}");
+        refusals.add("spec.tier", reason);
+    }
+    refusals.0
+}

@@ -71,6 +71,16 @@ impl Index {
         &self.cohorts[id]
     }
 
+    /// The labels of the Pods of a cohort.
+    pub fn labels_of(&self, id: CohortId) -> &Labels {
+        self.label_sets.get(self.cohorts[id].labels)
+    }
+
+    /// The namespace of a cohort.
+    pub fn namespace_of(&self, id: CohortId) -> NamespaceId {
+        self.cohorts[id].namespace
+    }
+
     /// The cohorts that a selector selects.
     pub fn selected(&self, id: SelectorId) -> &[CohortId] {
         &self.selectors[id].cohorts

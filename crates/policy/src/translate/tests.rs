@@ -1,6 +1,7 @@
 //! Kubernetes' policies, as the engine translates them.
 
 mod natives;
+mod questions;
 mod support;
 
 use serde_json::json;

@@ -8,25 +8,25 @@ use super::support::{World, mk_k8s, mk_labels, mk_pod, names};
 use super::*;
 use crate::index::NodeInput;
 
-fn acnp(name: &str, spec: Value) -> Event {
+pub(super) fn acnp(name: &str, spec: Value) -> Event {
     let policy = json!({"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
         "metadata": {"name": name, "uid": name, "generation": 1}, "spec": spec});
     Event::ClusterPolicy(Box::new(serde_json::from_value(policy).unwrap()))
 }
 
-fn annp(namespace: &str, name: &str, spec: Value) -> Event {
+pub(super) fn annp(namespace: &str, name: &str, spec: Value) -> Event {
     let policy = json!({"apiVersion": "crd.antrea.io/v1beta1", "kind": "NetworkPolicy",
         "metadata": {"namespace": namespace, "name": name, "uid": name, "generation": 1},
         "spec": spec});
     Event::NamespacedPolicy(Box::new(serde_json::from_value(policy).unwrap()))
 }
 
-fn group(namespace: &str, name: &str, spec: Option<Value>) -> Event {
+pub(super) fn group(namespace: &str, name: &str, spec: Option<Value>) -> Event {
     let spec = spec.map(|spec| Box::new(serde_json::from_value(spec).unwrap()));
     Event::Group { namespace: namespace.into(), name: name.into(), spec }
 }
 
-fn mk_world() -> World {
+pub(super) fn mk_world() -> World {
     let mut world = World::default();
     world.namespace("x", "team=a,env=prod");
     world.namespace("y", "team=a,env=dev");
