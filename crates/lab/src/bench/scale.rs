@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Figure, tenths};
-use crate::cluster;
+use crate::cluster::{self, controllers};
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
 use crate::process::{ProcessId, Start, end_all, last_words};
@@ -204,8 +204,9 @@ async fn start_api(dir: &Path, controller: u16) -> Result<RunningServer> {
     for text in cluster::manifests() {
         server.apply_yaml(text).doing(|| "apply the cluster's manifests".into())?;
     }
-    for text in cluster::aggregation(IpFamily::Ipv4) {
-        server.apply_yaml(&text).doing(|| "apply the controller's manifests".into())?;
+    let slices = controllers::slices(IpFamily::Ipv4, 1, true);
+    for text in controllers::registration().into_iter().chain([slices.as_str()]) {
+        server.apply_yaml(text).doing(|| "apply the controller's manifests".into())?;
     }
     let nodes: Vec<Value> = (0..N_NODES)
         .map(|n| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": pages::node(n)}}))

@@ -121,7 +121,7 @@ pub fn registration() -> [&'static str; 2] {
 }
 
 /// The EndpointSlices of a replica.
-fn slices(family: IpFamily, n: u8, ready: bool) -> String {
+pub(crate) fn slices(family: IpFamily, n: u8, ready: bool) -> String {
     let slice = |address: std::net::IpAddr| {
         let kind = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         let (name, port) = (kind.to_lowercase(), port(n));
