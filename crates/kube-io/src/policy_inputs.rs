@@ -139,7 +139,10 @@ pub fn nodes(client: &Client) -> impl Stream<Item = Inputs<NodeView>> + Send + U
     watch_versions(client, Selection::default(), |node: Node| {
         let object = node.into_view();
         let version = object.resource_version.parse().unwrap_or(0);
-        Input { key: InputKey { name: object.name.clone(), version, ..InputKey::default() }, object }
+        Input {
+            key: InputKey { name: object.name.clone(), version, ..InputKey::default() },
+            object,
+        }
     })
 }
 

@@ -52,8 +52,7 @@ pub fn follow(
     let labels = format!("kubernetes.io/service-name={SERVICE}");
     let selection = Selection { labels, ..Selection::default() };
     let slices = watch_in(client, namespace, selection, Slice::into_view).map(Told::Slices);
-    let selection =
-        Selection { fields: format!("metadata.name={CA_MAP}"), ..Selection::default() };
+    let selection = Selection { fields: format!("metadata.name={CA_MAP}"), ..Selection::default() };
     let maps = watch_in(client, namespace, selection, CaMap::into_view).map(Told::Ca);
     let told = futures::stream::select(slices, maps);
     let state = (told, State::default());

@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::watcher;
 use kube::core::NamespaceResourceScope;
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 

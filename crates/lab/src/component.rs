@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
-use crate::cluster::controllers;
 use crate::cli::{ClusterComponent, NodeComponent};
+use crate::cluster::controllers;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
