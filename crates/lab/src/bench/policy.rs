@@ -4,6 +4,7 @@
 //! the first one that is not answered tells when it was enforced.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -244,7 +245,13 @@ fn open(target: SocketAddr) -> std::io::Result<UdpSocket> {
     } else {
         std::net::Ipv6Addr::UNSPECIFIED.into()
     };
-    let socket = UdpSocket::bind((any, next_port()))?;
+    let socket = loop {
+        match UdpSocket::bind((any, next_port())) {
+            // The Pod's own server has it.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => break bound?,
+        }
+    };
     socket.connect(target)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
