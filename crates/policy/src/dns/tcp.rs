@@ -159,6 +159,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// Case B8: however segments are cut, repeated and mixed, each message comes once, in order.
         #[test]
         fn messages_come_once_and_in_order(
@@ -188,17 +190,17 @@ mod tests {
 
         #[test]
         fn memory_is_bounded(
-            segments in prop::collection::vec((0u16..2000, any::<u32>(), any::<u8>(), 0usize..1500), 0..3000),
+            segments in prop::collection::vec((0u16..2000, any::<u32>(), any::<u8>(), 0usize..1500), 0..1500),
         ) {
             let mut connections = Connections::default();
             let zeros = [0xff; 1500];
             for (n, seq, flags, len) in segments {
                 connections.push(mk_connection(n), Segment { seq, flags, payload: &zeros[..len] });
                 prop_assert!(connections.states.len() <= MAX_CONNECTIONS);
-                let n_bytes: usize = connections.states.values().map(State::n_bytes).sum();
-                prop_assert_eq!(connections.n_bytes, n_bytes);
-                prop_assert!(n_bytes <= MAX_BYTES);
+                prop_assert!(connections.n_bytes <= MAX_BYTES);
             }
+            let n_bytes: usize = connections.states.values().map(State::n_bytes).sum();
+            prop_assert_eq!(connections.n_bytes, n_bytes);
         }
     }
 
