@@ -56,6 +56,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cni-api",
             "host",
             "kube-io",
+            "apiserver",
             "kubelab",
             "openflow",
             "ovsdb",
