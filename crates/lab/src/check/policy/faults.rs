@@ -1,12 +1,12 @@
 //! Policies hold while agents and the controller come and go, and while they are changed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::steps::{Do, policy};
 use super::table::{Cell, World};
-use super::traffic::{Traffic, Way};
+use super::traffic::{Report, Traffic, Way};
 use super::{Context, IN_FORCE, Outcome, carry_out, nothing_forbidden, start};
 use crate::agent;
 use crate::cli::{ClusterComponent, NodeComponent};
@@ -17,6 +17,8 @@ use crate::state::Store;
 
 /// How often policies are changed.
 const N_CHANGES: usize = 40;
+/// For so long after a change a userspace switch may judge by what it cached before.
+const FORGOTTEN: Duration = Duration::from_millis(2500);
 /// What the agent says when policies are in force.
 const IN_FORCE_WORDS: &str = "policies are in force";
 
@@ -53,10 +55,10 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         faults(&traffic)?;
         traffic.flows(500)?;
         let report = traffic.finish();
-        n_tried += report.n_denied + report.n_connections;
-        n_tried += report.datagrams.iter().map(|report| report.sent).sum::<u64>();
-        report.check(what)
+        n_tried += report.n_tried();
+        Ok((what.to_owned(), report))
     };
+    let strict = |(what, report): (String, Report)| report.check(&what);
     let nodes: Vec<String> = store.get().nodes.into_iter().map(|node| node.name).collect();
 
     under_traffic("agents are killed and started", &|traffic| {
@@ -68,13 +70,15 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
             await_in_force(store, node, before)?;
         }
         Ok(())
-    })?;
+    })
+    .and_then(strict)?;
     under_traffic("the controller is killed and started", &|traffic| {
         component::kill_cluster(store, ClusterComponent::Controller)?;
         traffic.flows(1000)?;
         component::start_cluster(store, ClusterComponent::Controller)?;
         traffic.flows(3000)
-    })?;
+    })
+    .and_then(strict)?;
     under_traffic("agents start while there is no controller", &|traffic| {
         component::kill_cluster(store, ClusterComponent::Controller)?;
         for node in &nodes {
@@ -86,18 +90,29 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         }
         component::start_cluster(store, ClusterComponent::Controller)?;
         traffic.flows(3000)
-    })?;
-    under_traffic("policies are changed", &|traffic| {
+    })
+    .and_then(strict)?;
+    let (what, while_changed) = under_traffic("policies are changed", &|traffic| {
         for n in 0..N_CHANGES {
             change(store, n)?;
             traffic.flows(20)?;
         }
         Ok(())
     })?;
-    // What was changed last holds, on all nodes.
+    let changed_at = Instant::now();
+    while_changed.check_changed(&what, context.variant.datapath)?;
+    // What was changed last holds, on all nodes, and nothing is misjudged any more.
     await_policies(&world)?;
+    wait_for(2 * FORGOTTEN, "the switch has forgotten older decisions", || {
+        (changed_at.elapsed() > FORGOTTEN).then_some(())
+    })?;
+    under_traffic("nothing changes any more", &|traffic| traffic.flows(1000)).and_then(strict)?;
     nothing_forbidden(store)?;
-    Ok(Outcome::Passed(json!({ "packetsAndConnections": n_tried, "changes": N_CHANGES })))
+    Ok(Outcome::Passed(json!({
+        "packetsAndConnections": n_tried,
+        "changes": N_CHANGES,
+        "misjudgedWhileChanged": while_changed.n_wrong,
+    })))
 }
 
 pub(super) fn allowed(world: &World) -> [Way<'_>; 2] {
