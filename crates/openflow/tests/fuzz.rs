@@ -70,7 +70,7 @@ fn may_be_unwritable(error: &EncodeError) -> bool {
     match error {
         EncodeError::TooLong { .. } => true,
         EncodeError::Inexpressible { what, .. } => {
-            matches!(*what, "flow dump" | "VLAN priority")
+            matches!(*what, "flow dump" | "group dump" | "meter dump" | "VLAN priority")
         }
         EncodeError::Match(_) => false,
     }

@@ -305,9 +305,11 @@ impl Keeper {
             }
             Report::Failed(error) => {
                 self.n_failed = self.n_failed.saturating_add(1);
-                if matches!(error, TransferError::Objects(_)) {
-                    self.group_reading = GroupReading::Numbers;
-                }
+                // That the connection broke looks the same: what fails the one way is tried the other.
+                self.group_reading = match (self.group_reading, &error) {
+                    (GroupReading::Whole, TransferError::Objects(_)) => GroupReading::Numbers,
+                    _ => GroupReading::Whole,
+                };
                 // Closing it leads to a new connection, and that to a fresh look at the switch.
                 warn!(error = crate::error_chain(&error), "exchange with the switch");
                 if let Some(channel) = &self.connection {

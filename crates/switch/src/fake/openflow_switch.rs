@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use openflow::message::{
     BundleControl, BundleControlType, BundleId, ErrorCode, ErrorMessage, Features, FlowCounters,
-    FlowDump, FlowFilter, FlowStats, Hello, MultipartBody, MultipartReply, MultipartRequest,
-    PacketIn, PacketOut, TableStats,
+    FlowDump, FlowFilter, FlowStats, GroupStats, Hello, MultipartBody, MultipartReply,
+    MultipartRequest, PacketCount, PacketIn, PacketOut, TableStats,
 };
 use openflow::{Framer, GroupId, Message, MeterId, TableId, Xid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -310,6 +311,17 @@ impl Connection<'_> {
                 let wanted = |group: &&openflow::Group| *id == GroupId::ALL || group.id == *id;
                 let groups: Vec<_> = pipeline.groups.values().filter(wanted).cloned().collect();
                 self.part(xid, false, MultipartBody::Groups(groups.into()))
+            }
+            MultipartRequest::GroupStats(id) => {
+                let wanted = |group: &&openflow::Group| *id == GroupId::ALL || group.id == *id;
+                let stats = pipeline.groups.values().filter(wanted).map(|group| GroupStats {
+                    group: group.id,
+                    ref_count: 0,
+                    total: PacketCount::default(),
+                    duration: Duration::ZERO,
+                    buckets: vec![PacketCount::default(); group.buckets.len()],
+                });
+                self.part(xid, false, MultipartBody::GroupStats(stats.collect()))
             }
             MultipartRequest::Meters(id) => {
                 let wanted = |meter: &&openflow::Meter| *id == MeterId::ALL || meter.id == *id;
