@@ -53,10 +53,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "antrea-runtime",
             "apis",
+            "apiserver",
             "cni-api",
             "host",
             "kube-io",
-            "apiserver",
             "kubelab",
             "openflow",
             "ovsdb",

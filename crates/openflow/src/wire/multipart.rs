@@ -109,13 +109,13 @@ pub(crate) fn put_reply(out: &mut Out, reply: &MultipartReply) -> Result<(), Enc
             ports.iter().try_for_each(|desc| port::put(out, desc))
         }
         MultipartBody::Groups(groups) => {
-            header(out, GROUP_DESC, more);
             refuse_undecoded("group dump", &groups.undecoded)?;
+            header(out, GROUP_DESC, more);
             groups.known.iter().try_for_each(|desc| group::put_description(out, desc))
         }
         MultipartBody::Meters(meters) => {
-            header(out, METER_CONFIG, more);
             refuse_undecoded("meter dump", &meters.undecoded)?;
+            header(out, METER_CONFIG, more);
             meters.known.iter().try_for_each(|desc| meter::put_description(out, desc))
         }
         MultipartBody::TableStats(tables) => {
