@@ -420,6 +420,7 @@ async fn bring_up(
         }),
         pod_cidrs: own.pod_cidrs.clone(),
         node_ips: own_addresses.node_ips.iter().copied().collect(),
+        services: None,
     };
     Ok(NodeNetwork {
         datapath,

@@ -2,3 +2,4 @@
 
 pub mod network_policy;
 pub mod pod_connectivity;
+pub mod service;

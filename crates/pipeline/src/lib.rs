@@ -16,6 +16,7 @@ pub mod reject;
 
 pub use features::network_policy as policy;
 pub use features::pod_connectivity as connectivity;
+pub use features::service;
 pub use fields::{Category, LAYOUT_VERSION, tables};
 pub use layout::{Layout, miss_flows};
 pub use node::{Families, Gateway, NodeConfig, PeerNode, PodInterface, Tunnel, TunnelKind};

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use openflow::{MacAddr, Match, OfPort};
 use serde::{Deserialize, Serialize};
 
+use crate::features::service::ServiceConfig;
 use crate::layout::Layout;
 
 /// The address families that Pods have.
@@ -123,6 +124,8 @@ pub struct NodeConfig {
     /// Every address of the host at which encapsulated packets could be received, whatever its
     /// family: the transport address and the others.
     pub node_ips: Vec<IpAddr>,
+    /// How Services are served; none where the bridge serves none.
+    pub services: Option<ServiceConfig>,
 }
 
 /// A Pod of this node.

@@ -26,6 +26,7 @@ fn mk_node() -> NodeConfig {
         tunnel: Some(Tunnel { ofport: OfPort(1), kind: TunnelKind::Geneve, port: 6081 }),
         pod_cidrs: vec!["10.77.1.0/24".parse().unwrap(), "fd00:77:1::/64".parse().unwrap()],
         node_ips: vec!["172.30.0.1".parse().unwrap()],
+        services: None,
     }
 }
 

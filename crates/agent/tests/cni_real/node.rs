@@ -311,6 +311,7 @@ fn node_config() -> NodeConfig {
         tunnel: None,
         pod_cidrs: vec!["10.77.1.0/24".parse().unwrap()],
         node_ips: vec![],
+        services: None,
     }
 }
 

@@ -18,6 +18,7 @@ fn mk_node() -> NodeConfig {
         tunnel: None,
         pod_cidrs: Vec::new(),
         node_ips: Vec::new(),
+        services: None,
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn mk_node(families: Families) -> NodeConfig {
         tunnel: Some(Tunnel { ofport: TUNNEL_OFPORT, kind: TunnelKind::Geneve, port: 6081 }),
         pod_cidrs: of::<IpNet>(families, "10.77.1.0/24", "fd00:77:1::/64"),
         node_ips: vec![ip("172.30.0.1"), ip("fd00:30::1")],
+        services: None,
     }
 }
 

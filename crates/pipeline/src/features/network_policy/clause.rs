@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use openflow::{Action, ConjId, Flow, Match, OfPort, TableId};
+use serde::{Deserialize, Serialize};
 
 use super::ports::{PortMask, PortRange};
 use crate::fields::{Category, TARGET_OFPORT, cookie};
@@ -27,7 +28,7 @@ impl Family {
 }
 
 /// A protocol with ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// TCP.
     Tcp,
