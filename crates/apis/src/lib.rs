@@ -1,6 +1,6 @@
 //! Types of the API groups that we serve or read: `crd.antrea.io` with the
 //! CustomResourceDefinitions made from its types, `controlplane.antrea.io` with its protobuf form,
-//! and Kubernetes' `policy.networking.k8s.io`.
+//! and Kubernetes' `policy.networking.k8s.io`; and what is used of its Services.
 //!
 //! Pure: types in, YAML or bytes out. The schema of each kind is derived from its Rust type, so the two
 //! cannot disagree; the YAML in `deploy/crds` is generated and checked against this crate.
@@ -13,6 +13,7 @@ pub mod controlplane;
 mod crd;
 pub mod policy;
 mod schema;
+pub mod service;
 pub mod upstream;
 mod words;
 

@@ -23,6 +23,7 @@ pub mod policy_inputs;
 pub mod policy_status;
 pub mod replicas;
 pub mod service_accounts;
+pub mod services;
 mod time;
 pub mod watch;
 
