@@ -14,24 +14,25 @@ setup: ## install Open vSwitch, nftables and the rest from Debian's packages
 	@deploy/setup.sh
 
 build: setup ## build every binary into target/release
-	$(CARGO) build --release --locked --workspace --exclude xtask --bins
-	$(CARGO) run --locked -q -p xtask -- cni $(TARGET)/release
+	$(CARGO) build --release --locked --workspace --bins
+	$(TARGET)/release/xtask cni $(TARGET)/release
 
 demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's way; then clean up
 	$(TARGET)/release/antrea-lab demo
 
 test: setup ## every test: formatting, lints, layering, unit, netns, OVS, lab, docs
-	$(CARGO) run --locked -q -p xtask -- ci
+	$(CARGO) build --locked --workspace --all-targets
+	$(TARGET)/debug/xtask ci
 
 test-kernel: build ## the lab's matrix and restarts on the kernel datapath, in a virtual machine
 	@deploy/setup.sh qemu-system-x86 seabios busybox-static kmod
-	$(CARGO) run --locked -q -p xtask -- test-kernel
+	$(TARGET)/release/xtask test-kernel
 
 bench: build ## the figures of docs/performance.md, measured
-	$(CARGO) run --locked -q -p xtask -- bench
+	$(TARGET)/release/xtask bench
 
 docs: build ## run every command of README and docs, and build the API docs
-	$(CARGO) run --locked -q -p xtask -- docs
+	$(TARGET)/release/xtask docs
 
 clean: ## remove build output
 	$(CARGO) clean

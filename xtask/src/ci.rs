@@ -75,9 +75,12 @@ pub(crate) fn run() -> Result<()> {
         ]))
     });
     // The programs are those of the tests' profile: what the stages below say does not depend on how
-    // fast they are, and a second compilation of everything would take as long as all tests.
+    // fast they are, and a second compilation of everything would take as long as all tests. For the
+    // same reason programs and tests are built by one command: apart, each would have its dependencies
+    // compiled with features of its own.
     stage("programs", &mut || {
-        followed(&mut workspace::cargo(&["build", "--locked", "--workspace", "--bins"]))?;
+        let build = ["build", "--locked", "--workspace", "--all-targets"];
+        followed(&mut workspace::cargo(&build))?;
         // But for the one whose size and start are its point: that one is as it is shipped.
         shim::build(&bin_dir())
     });
@@ -92,7 +95,11 @@ pub(crate) fn run() -> Result<()> {
         followed(&mut workspace::cargo(&arguments))
     });
     if root {
-        stage("lab", &mut || lab(&followed));
+        stage("lab", &mut || {
+            // Testing has put the one of its own profile there.
+            shim::build(&bin_dir())?;
+            lab(&followed)
+        });
     }
     stage("rustdoc", &mut || {
         let mut doc = workspace::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
