@@ -149,9 +149,11 @@ fn remove_link(rtnl: &Rtnl, name: &str, failures: &mut Failures) {
 }
 
 fn remove_routes(rtnl: &Rtnl, failures: &mut Failures) {
-    let routes = route::list(rtnl, RouteFilter::OURS).map_err(|e| chain(&e));
-    for stale in failures.note("routes", routes).unwrap_or_default() {
-        failures.note("route", route::delete(rtnl, &stale).map_err(|e| chain(&e)));
+    for filter in [RouteFilter::OURS, RouteFilter::SERVICES] {
+        let routes = route::list(rtnl, filter).map_err(|e| chain(&e));
+        for stale in failures.note("routes", routes).unwrap_or_default() {
+            failures.note("route", route::delete(rtnl, &stale).map_err(|e| chain(&e)));
+        }
     }
 }
 

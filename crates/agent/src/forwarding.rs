@@ -42,13 +42,15 @@ pub fn wanted_routes(peers: &[Peer], gateway: IfIndex) -> Vec<Route> {
         .collect()
 }
 
-/// Compares what is wanted with what the kernel has.
+/// Compares what is wanted with what the kernel has. Next hops of others at the same MAC are
+/// `others`.
 pub fn diff(
     peers: &[Peer],
     gateway: IfIndex,
     virtual_mac: MacAddr,
     routes: &[Route],
     neighbours: &[Neighbour],
+    others: &[IpAddr],
 ) -> Changes {
     let wanted = wanted_routes(peers, gateway);
     let same = |one: &Route, other: &Route| {
@@ -56,7 +58,8 @@ pub fn diff(
     };
     let gateways: Vec<IpAddr> = peers.iter().flat_map(Peer::gateways).collect();
     let ours = |entry: &&Neighbour| {
-        entry.permanent && !entry.proxy && entry.index == gateway && entry.mac == Some(virtual_mac)
+        let at_mac = entry.index == gateway && entry.mac == Some(virtual_mac);
+        entry.permanent && !entry.proxy && at_mac && !others.contains(&entry.ip)
     };
     let present: Vec<IpAddr> = neighbours.iter().filter(ours).map(|entry| entry.ip).collect();
     Changes {
@@ -96,7 +99,9 @@ pub fn sync(
 ) -> Result<Changes, ForwardingError> {
     let routes = route::list(rtnl, RouteFilter::OURS)?;
     let neighbours = neighbour::list(rtnl, Some(gateway))?;
-    let changes = diff(peers, gateway, virtual_mac, &routes, &neighbours);
+    let to_services = route::list(rtnl, RouteFilter::SERVICES)?;
+    let others: Vec<IpAddr> = to_services.iter().filter_map(|route| route.via).collect();
+    let changes = diff(peers, gateway, virtual_mac, &routes, &neighbours, &others);
     let mut first_error = None;
     let mut keep = |outcome: Result<(), ForwardingError>| {
         if let Err(error) = outcome {
@@ -145,13 +150,13 @@ mod tests {
     #[test]
     fn both_families_get_routes_and_neighbours() {
         let peers = [mk_peer("two", &["10.1.2.0/24", "fd00:2::/64"])];
-        let changes = diff(&peers, GATEWAY, VMAC, &[], &[]);
+        let changes = diff(&peers, GATEWAY, VMAC, &[], &[], &[]);
         let via: Vec<_> = changes.set_routes.iter().map(|route| route.via.unwrap()).collect();
         assert_eq!(via, changes.set_neighbours);
         assert_eq!(changes.set_neighbours.len(), 2);
         let routes = wanted_routes(&peers, GATEWAY);
         let neighbours = [mk_neighbour("10.1.2.1", VMAC), mk_neighbour("fd00:2::1", VMAC)];
-        assert!(diff(&peers, GATEWAY, VMAC, &routes, &neighbours).is_empty());
+        assert!(diff(&peers, GATEWAY, VMAC, &routes, &neighbours, &[]).is_empty());
     }
 
     #[test]
@@ -161,9 +166,12 @@ mod tests {
         elsewhere.dev = Some(IfIndex(3));
         let neighbours = [
             mk_neighbour("10.1.9.1", VMAC),
+            mk_neighbour("169.254.0.253", VMAC),
             mk_neighbour("10.1.0.77", MacAddr([2, 0, 0, 0, 0, 1])),
         ];
-        let changes = diff(&[], GATEWAY, VMAC, &[stale[0].clone(), elsewhere], &neighbours);
+        let others = ["169.254.0.253".parse().unwrap()];
+        let routes = [stale[0].clone(), elsewhere];
+        let changes = diff(&[], GATEWAY, VMAC, &routes, &neighbours, &others);
         assert_eq!(changes.delete_routes, stale);
         assert_eq!(changes.delete_neighbours, ["10.1.9.1".parse::<IpAddr>().unwrap()]);
     }
@@ -173,7 +181,7 @@ mod tests {
         let peers = [mk_peer("two", &["10.1.2.0/24"])];
         let mut old = wanted_routes(&peers, GATEWAY);
         old[0].via = Some("10.1.2.254".parse().unwrap());
-        let changes = diff(&peers, GATEWAY, VMAC, &old, &[]);
+        let changes = diff(&peers, GATEWAY, VMAC, &old, &[], &[]);
         assert_eq!(changes.delete_routes, old);
         assert_eq!(changes.set_routes, wanted_routes(&peers, GATEWAY));
     }

@@ -25,6 +25,7 @@ pub mod netns;
 pub mod nft;
 pub mod offload;
 pub mod route;
+pub mod service;
 pub mod sysctl;
 mod uapi;
 pub mod uplink;

@@ -7,7 +7,9 @@
 //! ([`crate::netfilter`]), other programs' tables.
 
 pub mod node;
+pub mod service;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub enum NftError {
 pub struct Feature {
     /// Named sets of addresses.
     pub sets: Vec<Set>,
+    /// Named sets of ports.
+    pub port_sets: Vec<PortSet>,
     /// Chains.
     pub chains: Vec<Chain>,
 }
@@ -62,6 +66,36 @@ pub enum SetFamily {
     Ipv4,
     /// IPv6 prefixes.
     Ipv6,
+}
+
+/// A named set of ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSet {
+    /// Its name.
+    pub name: String,
+    /// Its elements.
+    pub elements: BTreeSet<(Transport, u16)>,
+}
+
+/// A protocol that has ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Transport {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
 }
 
 /// A chain.
@@ -134,6 +168,9 @@ pub fn replace_text(features: &[Feature]) -> String {
         for set in &feature.sets {
             write_set(&mut text, set);
         }
+        for set in &feature.port_sets {
+            write_ports(&mut text, set);
+        }
         for chain in &feature.chains {
             for rule in &chain.rules {
                 let comment = rule.comment.as_deref().map(quote);
@@ -161,6 +198,10 @@ pub fn remove_text(features: &[Feature]) -> String {
         put(&mut text, format_args!("add set {TABLE} {}", declare(set)));
         put(&mut text, format_args!("delete set {TABLE} {}", set.name));
     }
+    for set in features.iter().flat_map(|feature| &feature.port_sets) {
+        put(&mut text, format_args!("add set {TABLE} {}", declare_ports(set)));
+        put(&mut text, format_args!("delete set {TABLE} {}", set.name));
+    }
     text
 }
 
@@ -181,6 +222,25 @@ fn write_set(text: &mut String, set: &Set) {
         let elements = elements.join(", ");
         put(text, format_args!("add element {TABLE} {name} {{ {elements} }}"));
     }
+}
+
+fn write_ports(text: &mut String, set: &PortSet) {
+    let name = &set.name;
+    put(text, format_args!("add set {TABLE} {}", declare_ports(set)));
+    put(text, format_args!("flush set {TABLE} {name}"));
+    let elements: Vec<String> = set
+        .elements
+        .iter()
+        .map(|(transport, port)| format!("{} . {port}", transport.name()))
+        .collect();
+    if !elements.is_empty() {
+        let elements = elements.join(", ");
+        put(text, format_args!("add element {TABLE} {name} {{ {elements} }}"));
+    }
+}
+
+fn declare_ports(set: &PortSet) -> String {
+    format!("{} {{ type inet_proto . inet_service; }}", set.name)
 }
 
 fn declare(set: &Set) -> String {

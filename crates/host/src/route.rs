@@ -29,6 +29,8 @@ impl RouteProtocol {
     pub const ROUTER_ADVERTISEMENT: Self = Self(9);
     /// Ours. A number nobody has registered.
     pub const ANTREA: Self = Self(165);
+    /// Ours, of those that lead to Services. Another number nobody has registered.
+    pub const ANTREA_SERVICES: Self = Self(166);
 }
 
 /// A routing table.
@@ -205,6 +207,9 @@ impl RouteFilter {
     /// Our routes in the main table.
     pub const OURS: Self =
         Self { table: Some(RouteTable::MAIN), protocol: Some(RouteProtocol::ANTREA), dev: None };
+    /// Our routes to Services in the main table.
+    pub const SERVICES: Self =
+        Self { protocol: Some(RouteProtocol::ANTREA_SERVICES), ..Self::OURS };
 
     fn matches(&self, route: &Route) -> bool {
         self.table.is_none_or(|table| table == route.table)

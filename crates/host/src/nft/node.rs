@@ -53,6 +53,7 @@ impl NodeRules {
                 set("cluster-pod-cidrs4", SetFamily::Ipv4, &self.cluster_pod_cidrs),
                 set("cluster-pod-cidrs6", SetFamily::Ipv6, &self.cluster_pod_cidrs),
             ],
+            port_sets: Vec::new(),
             chains: vec![
                 chain("tunnel-prerouting", "filter", "prerouting", "raw", self.notrack()),
                 chain("tunnel-output", "filter", "output", "raw", self.notrack()),

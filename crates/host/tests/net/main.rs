@@ -9,6 +9,7 @@ mod ipam;
 mod links;
 mod namespaces;
 mod parameters;
+mod services;
 mod uplink;
 
 use std::future::Future;
