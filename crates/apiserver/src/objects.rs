@@ -555,7 +555,7 @@ fn changed(resource: &Resource, object: &Value, old: &Value) -> bool {
 }
 
 /// Five characters that are hard to confuse.
-fn random_suffix() -> String {
+pub fn random_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     (0..5)
         .map(|_| {

@@ -1,5 +1,5 @@
 //! The control loops inside of the server: namespaces, owned objects, the life of nodes,
-//! Pods of Nodes that do not exist.
+//! Pods of Nodes that do not exist, EndpointSlices of Services.
 //!
 //! Each is level-triggered: it looks at everything whenever something changed, and does what is
 //! missing. Changes that come close together are looked at once. Nodes are also looked at when
@@ -10,6 +10,7 @@ mod heartbeats;
 mod namespaces;
 mod nodes;
 mod orphans;
+mod slices;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) fn start(api: &Arc<Api>, ca_pem: &str, node_grace: Duration) {
     let ca_pem = ca_pem.to_owned();
     run(api, Duration::MAX, move |api| namespaces::step(api, &ca_pem));
     run(api, Duration::MAX, garbage::step);
+    let mut slices = slices::Slices::default();
+    run(api, Duration::MAX, move |api| slices.step(api));
     let patience = (node_grace / 8).min(Duration::from_secs(5));
     let mut nodes = nodes::Nodes::new(api, node_grace);
     run(api, patience, move |api| nodes.step(api));

@@ -32,6 +32,30 @@ fn opens_node_ports(spec: &Value) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
+fn is_met_from_outside(spec: &Value) -> bool {
+    let named = text(spec, "type") == "ClusterIP" && each(spec, "externalIPs").next().is_some();
+    opens_node_ports(spec) || named
+}
+
+fn has_health_port(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+/// Takes away what a Service of another type had.
+fn drop_foreign_fields(spec: &mut Value) {
+    let is_balanced = text(spec, "type") == "LoadBalancer";
+    for (field, stays) in [
+        ("externalTrafficPolicy", is_met_from_outside(spec)),
+        ("allocateLoadBalancerNodePorts", is_balanced),
+        ("loadBalancerClass", is_balanced),
+        ("healthCheckNodePort", has_health_port(spec)),
+    ] {
+        if !stays {
+            meta::set_part(spec, field, Value::Null);
+        }
+    }
+}
+
 impl Strategy for Rules {
     fn name_rule(&self) -> NameRule {
         NameRule::Label1035
@@ -51,7 +75,7 @@ impl Strategy for Rules {
         if has_cluster_ip(spec) {
             set_default(spec, "internalTrafficPolicy", json!("Cluster"));
         }
-        if opens_node_ports(spec) {
+        if is_met_from_outside(spec) {
             set_default(spec, "externalTrafficPolicy", json!("Cluster"));
         }
         if text(spec, "type") == "LoadBalancer" {
@@ -89,12 +113,25 @@ impl Strategy for Rules {
                 set_default(spec, field, before[field].clone());
             }
         }
+        drop_foreign_fields(spec);
+        if has_health_port(spec) && has_health_port(before) {
+            set_default(spec, "healthCheckNodePort", before["healthCheckNodePort"].clone());
+        }
         if opens_node_ports(spec) && opens_node_ports(before) {
             for port in each_mut(spec, "ports") {
                 let same = each(before, "ports")
                     .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
                 if let Some(same) = same.filter(|same| !same["nodePort"].is_null()) {
                     set_default(port, "nodePort", same["nodePort"].clone());
+                }
+            }
+        }
+        if !opens_node_ports(spec) && opens_node_ports(before) {
+            let numbers =
+                |spec| each(spec, "ports").map(|port| port["nodePort"].clone()).collect::<Vec<_>>();
+            if numbers(spec) == numbers(before) {
+                for port in each_mut(spec, "ports") {
+                    meta::set_part(port, "nodePort", Value::Null);
                 }
             }
         }
@@ -116,6 +153,7 @@ impl Strategy for Rules {
         if kind == "ExternalName" && text(spec, "externalName").is_empty() {
             errors.push(FieldError::required("spec.externalName", ""));
         }
+        validate_ways(&mut errors, spec);
         let many = each(spec, "ports").count() > 1;
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (index, port) in each(spec, "ports").enumerate() {
@@ -157,6 +195,43 @@ impl Strategy for Rules {
     }
 }
 
+/// Whom a Service is for, and how they are led.
+fn validate_ways(errors: &mut Vec<FieldError>, spec: &Value) {
+    let near = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+    for (field, values) in [
+        ("externalTrafficPolicy", &["Cluster", "Local"][..]),
+        ("internalTrafficPolicy", &["Cluster", "Local"]),
+        ("trafficDistribution", &near),
+    ] {
+        one_of(errors, &format!("spec.{field}"), text(spec, field), values);
+    }
+    let seconds = &spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"];
+    if seconds.as_i64().is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
+        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+        errors.push(FieldError::invalid(
+            field,
+            seconds,
+            "must be greater than 0 and less than 86400",
+        ));
+    }
+    for (index, ip) in each(spec, "externalIPs").enumerate() {
+        if !ip.as_str().is_some_and(is_ip) {
+            let field = format!("spec.externalIPs[{index}]");
+            errors.push(FieldError::invalid(&field, ip, "must be a valid IP address"));
+        }
+    }
+    for (index, range) in each(spec, "loadBalancerSourceRanges").enumerate() {
+        let field = format!("spec.loadBalancerSourceRanges[{index}]");
+        if text(spec, "type") != "LoadBalancer" {
+            let why = "may only be used when `type` is 'LoadBalancer'";
+            errors.push(FieldError::forbidden(&field, why));
+        } else if range.as_str().is_none_or(|text| text.trim().parse::<IpNet>().is_err()) {
+            let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(&field, range, why));
+        }
+    }
+}
+
 impl Rules {
     fn invalid(context: &WriteContext<'_, '_>, object: &Value, error: FieldError) -> ApiError {
         ApiError::invalid(&context.resource.group_kind(), meta::name(object), vec![error])
@@ -189,8 +264,11 @@ impl Rules {
         }
         let mut taken: BTreeSet<i64> = others
             .iter()
-            .flat_map(|other| each(&other.value()["spec"], "ports"))
-            .filter_map(|port| port["nodePort"].as_i64())
+            .flat_map(|other| {
+                let spec = &other.value()["spec"];
+                let ports = each(spec, "ports").map(|port| &port["nodePort"]);
+                ports.chain([&spec["healthCheckNodePort"]]).filter_map(Value::as_i64)
+            })
             .collect();
         allocate_node_ports(&mut object["spec"], &mut taken)
             .map_err(|error| Self::invalid(context, object, error))
@@ -296,40 +374,43 @@ fn free_address(range: &IpNet, taken: &BTreeSet<String>) -> Option<String> {
 fn allocate_node_ports(spec: &mut Value, taken: &mut BTreeSet<i64>) -> Result<(), FieldError> {
     let wants = opens_node_ports(spec) && spec["allocateLoadBalancerNodePorts"] != false;
     for (index, port) in each_mut(spec, "ports").enumerate() {
-        if !wants && port["nodePort"].is_null() {
-            continue;
-        }
-        let field = format!("spec.ports[{index}].nodePort");
-        match port["nodePort"].as_i64() {
-            Some(number) if number != 0 => {
-                if !NODE_PORTS.contains(&number) {
-                    let why = "provided port is not in the valid range. The range of valid ports \
-                               is 30000-32767";
-                    return Err(FieldError::invalid(&field, number, why));
-                }
-                if !taken.insert(number) {
-                    return Err(FieldError::invalid(
-                        &field,
-                        number,
-                        "provided port is already allocated",
-                    ));
-                }
-            }
-            _ => {
-                let random = || NODE_PORTS.start() + i64::from(rand::random::<u16>() % 2768);
-                let free = (0..64)
-                    .map(|_| random())
-                    .chain(NODE_PORTS)
-                    .find(|number| !taken.contains(number));
-                let Some(number) = free else {
-                    return Err(FieldError::invalid(&field, 0, "range is full"));
-                };
-                taken.insert(number);
-                port["nodePort"] = json!(number);
-            }
+        if wants || !port["nodePort"].is_null() {
+            let field = format!("spec.ports[{index}].nodePort");
+            port["nodePort"] = json!(node_port(&port["nodePort"], &field, taken)?);
         }
     }
+    if has_health_port(spec) {
+        let field = "spec.healthCheckNodePort";
+        spec["healthCheckNodePort"] = json!(node_port(&spec["healthCheckNodePort"], field, taken)?);
+    }
     Ok(())
+}
+
+/// The wanted port of the nodes if it is free, or any.
+fn node_port(wanted: &Value, field: &str, taken: &mut BTreeSet<i64>) -> Result<i64, FieldError> {
+    let refuse = |number, why| Err(FieldError::invalid(field, number, why));
+    let number = match wanted.as_i64() {
+        Some(number) if number != 0 => {
+            if !NODE_PORTS.contains(&number) {
+                let why = "provided port is not in the valid range. The range of valid ports is \
+                           30000-32767";
+                return refuse(number, why);
+            }
+            number
+        }
+        _ => {
+            let random = || NODE_PORTS.start() + i64::from(rand::random::<u16>() % 2768);
+            let mut free = (0..64).map(|_| random()).chain(NODE_PORTS);
+            match free.find(|number| !taken.contains(number)) {
+                Some(number) => number,
+                None => return refuse(0, "range is full"),
+            }
+        }
+    };
+    if !taken.insert(number) {
+        return refuse(number, "provided port is already allocated");
+    }
+    Ok(number)
 }
 
 fn cells(object: &Value) -> Vec<Value> {

@@ -187,6 +187,7 @@ macro_rules! replays {
 replays! {
     namespaces => "namespaces",
     pods => "pods",
+    services_and_slices => "services",
     config_maps_leases_and_nodes => "configmaps-leases-nodes",
     errors => "errors",
     lists_selectors_and_pages => "list-select-page",
