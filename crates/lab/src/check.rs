@@ -21,6 +21,7 @@ mod mtu;
 mod ovs_restart;
 mod policy;
 mod reboot;
+mod services;
 mod spoof;
 mod spoof6;
 mod spoof_windows;
@@ -191,7 +192,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 22] = [
+const SCENARIOS: [Scenario; 23] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -317,6 +318,12 @@ const SCENARIOS: [Scenario; 22] = [
         about: "three controllers are killed one by one while policies change under traffic",
         needs: Needs::Nothing,
         run: policy::controllers::run,
+    },
+    Scenario {
+        name: "services",
+        about: "Pods reach Services: spread, hairpin, affinity, refusals, endpoints that change or are no Pods",
+        needs: Needs::Nothing,
+        run: services::run,
     },
     Scenario {
         name: "clean",
