@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cni-api", &[]),
     ("pipeline", &["openflow"]),
     ("policy", &["apis", "openflow", "pipeline"]),
+    ("services", &["apis", "openflow", "pipeline"]),
     ("switch", &["openflow", "ovsdb"]),
     ("host", &[]),
     ("antrea-runtime", &[]),
@@ -41,6 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ovsdb",
             "pipeline",
             "policy",
+            "services",
             "switch",
         ],
     ),
@@ -71,7 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Crates that hold data or decisions: no socket, clock, task or lock.
 const PURE: &[&str] =
-    &["openflow", "ovsdb", "apis", "addresses", "antrea-config", "pipeline", "policy"];
+    &["openflow", "ovsdb", "apis", "addresses", "antrea-config", "pipeline", "policy", "services"];
 
 /// What a pure crate must not reach, even through another crate.
 const IMPURE: &[&str] = &[
