@@ -27,6 +27,7 @@ use crate::up::{self, UpOptions};
 use crate::variant::Variant;
 use crate::{agent, down, interrupt, ip, netns, ovs};
 
+pub mod load;
 mod normal;
 pub mod policy;
 pub mod scale;
