@@ -324,13 +324,30 @@ impl Realizer {
 
     /// One step with several events: only what has changed in the end comes out.
     pub fn step_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) -> Vec<Op> {
+        let mut ops = Vec::new();
+        self.step_into(now, events, &mut |op| ops.push(op));
+        ops
+    }
+
+    /// Like [`Self::step_all`], but hands each operation on as soon as it is known: the flows of
+    /// many at a time take many times the room that they take once they are encoded.
+    pub fn step_into(
+        &mut self,
+        now: Duration,
+        events: impl IntoIterator<Item = Event>,
+        take: &mut dyn FnMut(Op),
+    ) {
         for event in events {
             self.take_in(now, event);
         }
         if self.replaced.len() == 3 {
-            self.settle(now);
+            self.settle(now, take);
         }
-        std::mem::take(&mut self.ops)
+        self.hand_on(take);
+    }
+
+    fn hand_on(&mut self, take: &mut dyn FnMut(Op)) {
+        std::mem::take(&mut self.ops).into_iter().for_each(take);
     }
 
     /// When [`Event::Tick`] is due next.
@@ -560,7 +577,7 @@ impl Realizer {
     }
 
     /// Brings everything that is stale up to date, and says what changed.
-    fn settle(&mut self, now: Duration) {
+    fn settle(&mut self, now: Duration, take: &mut dyn FnMut(Op)) {
         let expired = self.names.expire(now);
         self.stale.extend(expired.policies);
         self.ops.extend(expired.ask.into_iter().map(Op::Resolve));
@@ -574,7 +591,8 @@ impl Realizer {
         while self.retired.front().is_some_and(|(at, ..)| *at + self.config.id_rest <= now) {
             self.retired.pop_front();
         }
-        self.emit_flows();
+        self.hand_on(take);
+        self.emit_flows(take);
         if !std::mem::replace(&mut self.synced, true) {
             self.ids.forget_unclaimed(now);
             self.names.restored();
@@ -624,7 +642,7 @@ impl Realizer {
         self.addresses.retain(|name, group| !group.gone || address_users.contains_key(name));
     }
 
-    fn emit_flows(&mut self) {
+    fn emit_flows(&mut self, take: &mut dyn FnMut(Op)) {
         let stale_slots = std::mem::take(&mut self.stale_slots);
         let parts = self.policies.values().flat_map(|state| state.parts.values());
         for installed in parts.filter(|part| stale_slots.contains(&part.slot)) {
@@ -635,11 +653,10 @@ impl Realizer {
         }
         let slots = &self.slots;
         for (key, flows) in self.table.take_changes(|slot| slots.priority(slot)) {
-            self.ops.push(set_or_remove(key, flows));
+            take(set_or_remove(key, flows));
         }
         for id in std::mem::take(&mut self.stale_rules) {
-            let flows = self.rule_flows(id);
-            self.ops.push(set_or_remove(format!("rule/{}", id.0), flows));
+            take(set_or_remove(format!("rule/{}", id.0), self.rule_flows(id)));
         }
         for place in std::mem::take(&mut self.stale_isolation) {
             self.emit_isolation(place);

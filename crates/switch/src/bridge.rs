@@ -101,6 +101,39 @@ pub enum ReadError {
     Closed,
 }
 
+/// Keys of one owner whose flows have to change together. They are kept as they go to the switch,
+/// which takes a fraction of the room of what they are made from.
+#[derive(Debug)]
+pub struct Changes {
+    owner: Owner,
+    events: Vec<Event>,
+}
+
+impl Changes {
+    /// No changes yet.
+    #[must_use]
+    pub fn of(owner: Owner) -> Self {
+        Self { owner, events: Vec::new() }
+    }
+
+    /// This, and only this, is wanted under the key; nothing at all if there is none.
+    pub fn set(&mut self, key: &str, intents: Vec<Intent>) {
+        let (owner, key) = (self.owner, Arc::<str>::from(key));
+        self.events.push(if intents.is_empty() {
+            Event::Remove { owner, key }
+        } else {
+            let intents = EncodedIntents::new(owner, &key, intents);
+            Event::Set { owner, key, intents }
+        });
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+}
+
 /// Numbers of the ports that this connection heard of, by name.
 type Ports = BTreeMap<String, OfPort>;
 
@@ -149,17 +182,17 @@ impl Bridge {
     /// Like [`Bridge::set`] for several keys whose flows have to change together: they are never
     /// sent apart from each other. A key without intents is removed.
     pub fn set_all(&self, owner: Owner, changes: impl IntoIterator<Item = (String, Vec<Intent>)>) {
-        let event = |(key, intents): (String, Vec<Intent>)| {
-            let key: Arc<str> = key.into();
-            if intents.is_empty() {
-                return Event::Remove { owner, key };
-            }
-            let intents = EncodedIntents::new(owner, &key, intents);
-            Event::Set { owner, key, intents }
-        };
-        let events: Vec<Event> = changes.into_iter().map(event).collect();
-        // Fails only when the task ended, which it does not before the last clone is gone.
-        let _ = self.inner.command_tx.send(Command::Events(events));
+        let mut all = Changes::of(owner);
+        changes.into_iter().for_each(|(key, intents)| all.set(&key, intents));
+        self.change(all);
+    }
+
+    /// Like [`Bridge::set_all`], with what was collected before.
+    pub fn change(&self, changes: Changes) {
+        if !changes.events.is_empty() {
+            // Fails only when the task ended, which it does not before the last clone is gone.
+            let _ = self.inner.command_tx.send(Command::Events(changes.events));
+        }
     }
 
     /// An owner that was not in the configuration takes part in the first sync.

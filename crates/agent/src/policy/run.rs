@@ -19,7 +19,7 @@ use policy::realize::{
     AsOf, Asker, Config, Event, Kind, Op, PodKey, PolicyStatus, Realizer, RefusedFlow, recover,
     rules_in,
 };
-use switch::bridge::{Bridge, BridgeState};
+use switch::bridge::{Bridge, BridgeState, Changes};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -340,44 +340,38 @@ impl Running {
         if events.is_empty() {
             return false;
         }
-        let ops = self.realizer.step_all(self.started.elapsed(), events);
-        self.carry_out(ops, answers)
-    }
-
-    fn carry_out(&mut self, ops: Vec<Op>, answers: Vec<Held>) -> bool {
-        let mut changes = Vec::new();
+        let mut changes = Changes::of(OWNER);
         let mut after = After { answers, ..After::default() };
-        let mut synced = false;
-        for op in ops {
-            match op {
-                Op::Set { key, flows } => {
-                    changes.push((key, flows.into_iter().map(Intent::from).collect::<Vec<_>>()));
-                }
-                Op::Remove { key } => changes.push((key, Vec::new())),
-                Op::Synced => synced = true,
-                Op::Status(status) => {
-                    if let Some(failure) = &status.failure {
-                        tracing::warn!(policy = status.uid, "not realized as written: {failure}");
-                    }
-                    after.statuses.push(status);
-                }
-                Op::PodCovered(pod) => after.covered.push(pod),
-                // With too many to be asked for at once, the rest comes again later.
-                Op::Resolve(name) => drop(self.ask_tx.try_send(name)),
+        let (mut synced, mut asked) = (false, Vec::new());
+        let has_answers = !after.answers.is_empty();
+        self.realizer.step_into(self.started.elapsed(), events, &mut |op| match op {
+            Op::Set { key, flows } => {
+                changes.set(&key, flows.into_iter().map(Intent::from).collect());
+                after.keys.extend(has_answers.then_some(key));
             }
-        }
+            Op::Remove { key } => {
+                changes.set(&key, Vec::new());
+                after.keys.extend(has_answers.then_some(key));
+            }
+            Op::Synced => synced = true,
+            Op::Status(status) => {
+                if let Some(failure) = &status.failure {
+                    tracing::warn!(policy = status.uid, "not realized as written: {failure}");
+                }
+                after.statuses.push(status);
+            }
+            Op::PodCovered(pod) => after.covered.push(pod),
+            Op::Resolve(name) => asked.push(name),
+        });
+        // With too many to be asked for at once, the rest comes again later.
+        asked.into_iter().for_each(|name| drop(self.ask_tx.try_send(name)));
         let changed = !changes.is_empty();
-        if !after.answers.is_empty() {
-            after.keys.extend(changes.iter().map(|(key, _)| key.clone()));
-        }
-        if changed {
-            self.bridge.set_all(OWNER, changes);
-        }
+        self.bridge.change(changes);
         if synced {
             tracing::info!(policies = self.realizer.n_policies(), "policies are in force");
             self.bridge.synced(OWNER);
         }
-        if !after.statuses.is_empty() || !after.covered.is_empty() || !after.answers.is_empty() {
+        if !after.statuses.is_empty() || !after.covered.is_empty() || has_answers {
             let _ = self.after_tx.send(after);
         }
         if changed || synced {

@@ -9,13 +9,15 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 use openflow::{ConjId, Flow, TableId};
 use pipeline::policy::{Clause, ClauseKey, clause_flow};
+use smallvec::SmallVec;
 
 /// How many rules one flow can hold. Open vSwitch keeps 4,087 in a flow whose match is short, a few
 /// less where it is longer.
 pub const MAX_RULES_PER_FLOW: usize = 4_000;
 
-/// How many chunks there are.
-const N_CHUNKS: u64 = 1024;
+/// How many chunks there are. A policy's peers are spread over all of them, and each change sends
+/// its chunk's flows to the reconciler again: with 50,000 flows a chunk has six.
+const N_CHUNKS: u64 = 8192;
 
 /// Which priority of a table a flow has: a number that stays while the priority moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,10 +33,13 @@ pub(super) struct FlowId {
     pub(super) key: ClauseKey,
 }
 
+/// The rules that have an alternative, sorted. Most alternatives are one rule's alone.
+type Clauses = SmallVec<[Clause; 2]>;
+
 /// Flows by chunk.
 #[derive(Debug, Default)]
 pub(super) struct FlowTable {
-    chunks: BTreeMap<u16, BTreeMap<FlowId, Vec<Clause>>>,
+    chunks: BTreeMap<u16, BTreeMap<FlowId, Clauses>>,
     dirty: BTreeSet<u16>,
     n_flows: usize,
 }
@@ -94,7 +99,7 @@ impl FlowTable {
     /// How many rules a flow holds.
     pub(super) fn n_rules(&self, id: &FlowId) -> usize {
         let flows = self.chunks.get(&chunk_of(id));
-        flows.and_then(|flows| flows.get(id)).map_or(0, Vec::len)
+        flows.and_then(|flows| flows.get(id)).map_or(0, |clauses| clauses.len())
     }
 
     /// The rules a flow holds.
@@ -113,32 +118,27 @@ impl FlowTable {
         self.n_flows
     }
 
-    /// Chunks that changed since the last call, with all their flows; empty ones are to be removed.
+    /// Chunks that changed since the last call, with all their flows, one after the other; empty
+    /// ones are to be removed.
     pub(super) fn take_changes(
         &mut self,
         priority_of: impl Fn(Slot) -> Option<u16>,
-    ) -> Vec<(String, Vec<Flow>)> {
+    ) -> impl Iterator<Item = (String, Vec<Flow>)> {
         let mut known: HashMap<Slot, Option<u16>> = HashMap::new();
-        let mut changes = Vec::with_capacity(self.dirty.len());
-        for chunk in std::mem::take(&mut self.dirty) {
+        let chunks = &mut self.chunks;
+        std::mem::take(&mut self.dirty).into_iter().map(move |chunk| {
             let mut flows = Vec::new();
-            for (id, clauses) in self.chunks.get(&chunk).into_iter().flatten() {
+            for (id, clauses) in chunks.get(&chunk).into_iter().flatten() {
                 let priority = *known.entry(id.slot).or_insert_with(|| priority_of(id.slot));
-                if let Some(priority) = priority {
-                    flows.push(clause_flow(
-                        id.slot.table,
-                        priority,
-                        id.key,
-                        clauses.iter().copied(),
-                    ));
-                }
+                let clauses = clauses.iter().copied();
+                let flow = |priority| clause_flow(id.slot.table, priority, id.key, clauses);
+                flows.extend(priority.map(flow));
             }
             if flows.is_empty() {
-                self.chunks.remove(&chunk);
+                chunks.remove(&chunk);
             }
-            changes.push((format!("clauses/{chunk}"), flows));
-        }
-        changes
+            (format!("clauses/{chunk}"), flows)
+        })
     }
 }
 
@@ -181,21 +181,21 @@ mod tests {
         for rule in [9, 7, 9] {
             table.add(id, clause(rule));
         }
-        let text = |changes: Vec<(String, Vec<Flow>)>| -> Vec<String> {
-            changes.into_iter().flat_map(|(_, flows)| flows).map(|flow| flow.to_string()).collect()
-        };
+        fn text(changes: impl Iterator<Item = (String, Vec<Flow>)>) -> Vec<String> {
+            changes.flat_map(|(_, flows)| flows).map(|flow| flow.to_string()).collect()
+        }
         assert_eq!(table.n_rules(&id), 2);
         assert_eq!(
             text(table.take_changes(|_| Some(200))),
             ["cookie=0xa17e020000000000, table=84, priority=200,reg1=0x3 \
               actions=conjunction(7,2/2),conjunction(9,2/2)"]
         );
-        assert!(table.take_changes(|_| Some(200)).is_empty());
+        assert_eq!(table.take_changes(|_| Some(200)).count(), 0);
         table.remove(id, clause(7));
         table.remove(id, clause(7));
         assert_eq!(text(table.take_changes(|_| Some(201))).len(), 1);
         table.remove(id, clause(9));
-        let changes = table.take_changes(|_| Some(200));
+        let changes: Vec<_> = table.take_changes(|_| Some(200)).collect();
         assert_eq!((changes.len(), table.len()), (1, 0));
         assert!(changes[0].1.is_empty());
     }
