@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use openflow::{Flow, Intent, Match, TableId};
 
-use crate::features::{network_policy, pod_connectivity};
+use crate::features::{network_policy, pod_connectivity, service};
 use crate::fields::{self, Category, Miss, Pipeline, Stage, TABLES, Table, cookie};
 use crate::node::NodeConfig;
 
@@ -19,6 +19,7 @@ impl Layout {
     pub(crate) fn of(node: &NodeConfig) -> Self {
         let mut needed = pod_connectivity::needed_tables(node);
         needed.extend(network_policy::needed_tables());
+        needed.extend(service::needed_tables(node));
         let active = TABLES.iter().filter(|t| needed.contains(&t.id)).map(|t| (t.id, t)).collect();
         Self { active }
     }

@@ -7,5 +7,6 @@ mod policy_flows;
 mod policy_live;
 mod policy_trace;
 mod properties;
+mod service_flows;
 mod switch;
 mod trace;

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 
 use openflow::{Action, Flow, Intent, Match, TableId};
 
+pub(crate) use forwarding::keep;
+
 use crate::fields::{self, Category, cookie};
 use crate::layout::Layout;
 use crate::node::{NodeConfig, PeerNode, PodInterface};

@@ -20,6 +20,8 @@ pub const CT_SERVICE: Subfield = Subfield::new(Field::CtMark, 4, 4);
 pub const CT_SERVICE_SNAT: Subfield = Subfield::new(Field::CtMark, 5, 5);
 /// The connection leaves where it came in.
 pub const CT_HAIRPIN: Subfield = Subfield::new(Field::CtMark, 6, 6);
+/// [`CT_SERVICE_SNAT`] and [`CT_HAIRPIN`]; a copy of [`super::SERVICE_SNAT`].
+pub const CT_SERVICE_SNAT_HAIRPIN: Subfield = Subfield::new(Field::CtMark, 5, 6);
 /// The connection is looked at by the layer 7 engine.
 pub const CT_L7: Subfield = Subfield::new(Field::CtMark, 7, 7);
 
@@ -29,6 +31,9 @@ pub const CT_INGRESS_RULE: Subfield = Subfield::new(Field::CtLabel, 0, 31);
 pub const CT_EGRESS_RULE: Subfield = Subfield::new(Field::CtLabel, 32, 63);
 /// VLAN of the layer 7 rule.
 pub const CT_L7_VLAN: Subfield = Subfield::new(Field::CtLabel, 64, 75);
+/// Group of the Service that the connection was opened through; a copy of
+/// [`super::SERVICE_GROUP`].
+pub const CT_SERVICE_GROUP: Subfield = Subfield::new(Field::CtLabel, 96, 127);
 
 /// Number of the Egress address that the host translates the source to.
 pub const PKT_MARK_EGRESS: Subfield = Subfield::new(Field::PktMark, 0, 7);

@@ -68,10 +68,17 @@ pub const POLICY_DENY: RegMark = RegMark::new(Subfield::reg_bit(0, 10), 1);
 pub const POLICY_DISPOSITION: Subfield = Subfield::reg(0, 11, 12);
 /// The packet is a rejection made by the agent.
 pub const GENERATED_REJECT: RegMark = RegMark::new(Subfield::reg_bit(0, 13), 1);
-/// The Service has no endpoint.
+/// Reserved: the Service has no endpoint.
 pub const NO_ENDPOINT: Subfield = Subfield::reg_bit(0, 14);
 /// Reserved: a rule under audit would have denied the packet.
 pub const AUDIT_DENY: Subfield = Subfield::reg_bit(0, 15);
+/// What a new Service connection's source needs; a copy of it becomes
+/// [`super::CT_SERVICE_SNAT`] and [`super::CT_HAIRPIN`].
+pub const SERVICE_SNAT: Subfield = Subfield::reg(0, 16, 17);
+/// The source is translated.
+pub const SNAT_NEEDED: RegMark = RegMark::new(SERVICE_SNAT, 1);
+/// The source is translated, and the connection leaves where it came in.
+pub const HAIRPIN_NEEDED: RegMark = RegMark::new(SERVICE_SNAT, 3);
 /// The source is translated on another node.
 pub const REMOTE_SNAT: Subfield = Subfield::reg_bit(0, 19);
 /// The packet goes to the layer 7 engine (for logs).
@@ -93,32 +100,50 @@ pub const TARGET_OFPORT: Subfield = Subfield::reg(1, 0, 31);
 pub const SWAP: Subfield = Subfield::reg(2, 0, 31);
 /// Table that decided to send the packet to the controller.
 pub const PACKET_IN_TABLE: Subfield = Subfield::reg(2, 0, 7);
+/// Which part of a Service's group the packet falls to.
+pub const GROUP_PART: Subfield = Subfield::reg(2, 0, 7);
 /// Selected endpoint.
 pub const ENDPOINT_IP: Subfield = Subfield::reg(3, 0, 31);
 /// Denying rule; shares the register.
 pub const POLICY_CONJ_ID: Subfield = Subfield::reg(3, 0, 31);
 /// Selected endpoint's port.
 pub const ENDPOINT_PORT: Subfield = Subfield::reg(4, 0, 15);
-/// 1 to select, 2 selected, 3 selected and to be learned.
+/// How far the choice of an endpoint is; 0 before it began.
 pub const ENDPOINT_STATE: Subfield = Subfield::reg(4, 16, 18);
+/// None is chosen.
+pub const ENDPOINT_TO_SELECT: RegMark = RegMark::new(ENDPOINT_STATE, 1);
+/// The client was given this one before.
+pub const ENDPOINT_REMEMBERED: RegMark = RegMark::new(ENDPOINT_STATE, 2);
+/// A group was asked for one.
+pub const ENDPOINT_SELECTED: RegMark = RegMark::new(ENDPOINT_STATE, 3);
+/// [`ENDPOINT_REMEMBERED`] or [`ENDPOINT_SELECTED`].
+pub const ENDPOINT_KNOWN: RegMark = RegMark::new(Subfield::reg_bit(4, 17), 1);
 /// To a NodePort address.
-pub const TO_NODE_PORT: Subfield = Subfield::reg_bit(4, 19);
+pub const TO_NODE_PORT: RegMark = RegMark::new(Subfield::reg_bit(4, 19), 1);
 /// From a Pod whose address comes from an IPPool.
 pub const FROM_ANTREA_IPAM: Subfield = Subfield::reg_bit(4, 20);
 /// To a Service's external address.
-pub const TO_EXTERNAL: Subfield = Subfield::reg_bit(4, 21);
+pub const TO_EXTERNAL: RegMark = RegMark::new(Subfield::reg_bit(4, 21), 1);
 /// 1 mirror, 2 redirect.
 pub const TRAFFIC_CONTROL_ACTION: Subfield = Subfield::reg(4, 22, 23);
 /// The Service's endpoints are Services.
 pub const NESTED_SERVICE: Subfield = Subfield::reg_bit(4, 24);
 /// Direct server return.
-pub const DSR: Subfield = Subfield::reg_bit(4, 25);
+pub const DSR: RegMark = RegMark::new(Subfield::reg_bit(4, 25), 1);
+/// Not [`DSR`].
+pub const NO_DSR: RegMark = RegMark::new(Subfield::reg_bit(4, 25), 0);
 /// The endpoint is a Pod of another node.
-pub const REMOTE_ENDPOINT: Subfield = Subfield::reg_bit(4, 26);
+pub const REMOTE_ENDPOINT: RegMark = RegMark::new(Subfield::reg_bit(4, 26), 1);
 /// From the host, but not from its own address.
 pub const FROM_EXTERNAL: RegMark = RegMark::new(Subfield::reg_bit(4, 27), 1);
 /// From this node: a Pod or the host itself.
 pub const FROM_LOCAL: RegMark = RegMark::new(Subfield::reg_bit(4, 28), 1);
+/// Only the host knows the way to the endpoint.
+pub const HOST_ENDPOINT: RegMark = RegMark::new(Subfield::reg_bit(4, 29), 1);
+/// To a Service's endpoint, but not through the Service.
+pub const DIRECT_TO_ENDPOINT: RegMark = RegMark::new(Subfield::reg_bit(4, 30), 1);
+/// The highest bit of the source port of what is [`DIRECT_TO_ENDPOINT`].
+pub const SOURCE_PORT_HALF: Subfield = Subfield::reg_bit(4, 31);
 /// Egress rule met, for Traceflow and logs.
 pub const EGRESS_RULE_ID: Subfield = Subfield::reg(5, 0, 31);
 /// Ingress rule met, for Traceflow and logs.

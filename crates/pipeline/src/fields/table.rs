@@ -5,7 +5,7 @@ use openflow::TableId;
 
 /// Changes whenever a table gets another number or meaning; kept with the bridge, so that the
 /// first sync after an upgrade replaces everything at once.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Independent chains of tables; the root table sends each packet into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,10 +103,18 @@ pub const PRE_ROUTING_CLASSIFIER: TableId = TableId(48);
 pub const NODE_PORT_MARK: TableId = TableId(52);
 /// `SessionAffinity`.
 pub const SESSION_AFFINITY: TableId = TableId(56);
+/// `SessionAffinityCheck`: whether an endpoint that a client was given before still serves.
+pub const SESSION_AFFINITY_CHECK: TableId = TableId(58);
 /// `ServiceLB`.
 pub const SERVICE_LB: TableId = TableId(60);
+/// `ServiceLBPart`: the parts of groups that are too large to be one.
+pub const SERVICE_LB_PART: TableId = TableId(62);
 /// `DSRServiceMark`.
 pub const DSR_SERVICE_MARK: TableId = TableId(64);
+/// `SessionAffinityLearn`: remembers which endpoint a client was given.
+pub const SESSION_AFFINITY_LEARN: TableId = TableId(65);
+/// `SNATMark`.
+pub const SNAT_MARK: TableId = TableId(66);
 /// `EndpointDNAT`.
 pub const ENDPOINT_DNAT: TableId = TableId(68);
 /// `DNAT`.
@@ -131,8 +139,6 @@ pub const EGRESS_MARK: TableId = TableId(100);
 pub const EGRESS_QOS: TableId = TableId(104);
 /// `L3DecTTL`.
 pub const L3_DEC_TTL: TableId = TableId(108);
-/// `SNATMark`.
-pub const SNAT_MARK: TableId = TableId(112);
 /// `SNAT`.
 pub const SNAT: TableId = TableId(116);
 /// `L2ForwardingCalc`.
@@ -179,7 +185,8 @@ pub const NON_IP: TableId = TableId(200);
 /// Tables in which packets go on after connection tracking has looked at them. The datapath knows
 /// their numbers of packets that are on their way while an agent of another layout replaces the
 /// flows, so these numbers are the same in every layout.
-pub const RESUME_TABLES: &[TableId] = &[CONNTRACK_STATE];
+pub const RESUME_TABLES: &[TableId] =
+    &[CONNTRACK_ZONE, CONNTRACK_STATE, ANTREA_POLICY_EGRESS_RULE, L2_FORWARDING_CALC];
 
 /// Every table, in the order of their numbers.
 pub const TABLES: &[Table] = &[
@@ -210,12 +217,29 @@ pub const TABLES: &[Table] = &[
         "PreRoutingClassifier",
         Pipeline::Ip,
         Stage::PreRouting,
+        Miss::Feature,
+    ),
+    // Packets come here and go back again, whether they were marked or not.
+    table(NODE_PORT_MARK, "NodePortMark", Pipeline::Ip, Stage::PreRouting, Miss::Drop),
+    table(SESSION_AFFINITY, "SessionAffinity", Pipeline::Ip, Stage::PreRouting, Miss::Feature),
+    table(
+        SESSION_AFFINITY_CHECK,
+        "SessionAffinityCheck",
+        Pipeline::Ip,
+        Stage::PreRouting,
         Miss::Next,
     ),
-    table(NODE_PORT_MARK, "NodePortMark", Pipeline::Ip, Stage::PreRouting, Miss::Next),
-    table(SESSION_AFFINITY, "SessionAffinity", Pipeline::Ip, Stage::PreRouting, Miss::Feature),
     table(SERVICE_LB, "ServiceLB", Pipeline::Ip, Stage::PreRouting, Miss::Next),
+    table(SERVICE_LB_PART, "ServiceLBPart", Pipeline::Ip, Stage::PreRouting, Miss::Drop),
     table(DSR_SERVICE_MARK, "DSRServiceMark", Pipeline::Ip, Stage::PreRouting, Miss::Next),
+    table(
+        SESSION_AFFINITY_LEARN,
+        "SessionAffinityLearn",
+        Pipeline::Ip,
+        Stage::PreRouting,
+        Miss::Next,
+    ),
+    table(SNAT_MARK, "SNATMark", Pipeline::Ip, Stage::PreRouting, Miss::Next),
     table(ENDPOINT_DNAT, "EndpointDNAT", Pipeline::Ip, Stage::PreRouting, Miss::Next),
     table(DNAT, "DNAT", Pipeline::Ip, Stage::PreRouting, Miss::Next),
     table(
@@ -246,7 +270,6 @@ pub const TABLES: &[Table] = &[
     table(EGRESS_MARK, "EgressMark", Pipeline::Ip, Stage::Routing, Miss::Feature),
     table(EGRESS_QOS, "EgressQoS", Pipeline::Ip, Stage::Routing, Miss::Next),
     table(L3_DEC_TTL, "L3DecTTL", Pipeline::Ip, Stage::Routing, Miss::Next),
-    table(SNAT_MARK, "SNATMark", Pipeline::Ip, Stage::PostRouting, Miss::Next),
     table(SNAT, "SNAT", Pipeline::Ip, Stage::PostRouting, Miss::Next),
     table(L2_FORWARDING_CALC, "L2ForwardingCalc", Pipeline::Ip, Stage::Switching, Miss::Next),
     table(TRAFFIC_CONTROL, "TrafficControl", Pipeline::Ip, Stage::Switching, Miss::Next),
@@ -376,7 +399,7 @@ mod tests {
                 pair[0].name
             );
         }
-        assert_eq!(TABLES.len(), 47 + 2, "the known ones and two reserved");
+        assert_eq!(TABLES.len(), 47 + 2 + 3, "the known ones, two reserved, three of our own");
         assert_eq!(tables().len(), TABLES.len());
         assert_eq!(table_name(L3_FORWARDING), "L3Forwarding");
         assert_eq!(table_name(TableId(250)), "250");

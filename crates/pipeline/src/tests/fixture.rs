@@ -8,6 +8,7 @@ use openflow::{Flow, Intent, MacAddr, OfPort};
 use crate::connectivity::{node_flows, peer_flows, pod_flows};
 use crate::fields::{GATEWAY_OFPORT, TUNNEL_OFPORT};
 use crate::policy::{HostMark, PolicyConfig};
+use crate::service::{Datapath, ServiceConfig};
 use crate::{
     Families, Gateway, NodeConfig, PeerNode, PodInterface, Tunnel, TunnelKind, miss_flows,
 };
@@ -47,6 +48,19 @@ pub(super) fn mk_node(families: Families) -> NodeConfig {
         node_ips: vec![ip("172.30.0.1"), ip("fd00:30::1")],
         services: None,
     }
+}
+
+/// The same node, serving Services.
+pub(super) fn mk_service_node(families: Families) -> NodeConfig {
+    let services = ServiceConfig {
+        datapath: Datapath::Netdev,
+        proxy_all: true,
+        node_port_addresses: of(families, "172.30.0.1", "fd00:30::1"),
+        dsr: false,
+        controller_id: 1,
+        packet_in_rate: None,
+    };
+    NodeConfig { services: Some(services), ..mk_node(families) }
 }
 
 /// Pod 2 is at port 2 with addresses that end in 2.
@@ -91,14 +105,20 @@ pub(super) fn mk_policy_config(families: Families) -> PolicyConfig {
 
 /// A node with Pods 2 and 3 and peers 2 and 3.
 pub(super) fn all_flows(families: Families) -> Vec<Flow> {
-    let node = mk_node(families);
-    let policy = crate::policy::node_flows(&node, &mk_policy_config(families));
-    let mut all = [miss_flows(&node), node_flows(&node), policy].concat();
+    flows_of(&mk_node(families))
+}
+
+/// The same for this node.
+pub(super) fn flows_of(node: &NodeConfig) -> Vec<Flow> {
+    let families = node.families;
+    let policy = crate::policy::node_flows(node, &mk_policy_config(families));
+    let service = crate::service::node_flows(node);
+    let mut all = [miss_flows(node), node_flows(node), policy, service].concat();
     for n in [2, 3] {
-        all.extend(pod_flows(&node, &mk_pod(families, n)));
+        all.extend(pod_flows(node, &mk_pod(families, n)));
     }
     for n in [2, 3] {
-        all.extend(peer_flows(&node, &mk_peer(families, n)));
+        all.extend(peer_flows(node, &mk_peer(families, n)));
     }
     flows(all)
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use openflow::{Action, Match, OfPort, TableId};
+use openflow::{Action, Flow, Match, OfPort, TableId};
 
 use super::fixture::{MODES, all_flows, mk_node};
 use crate::fields::{
-    COOKIE_MARKER, Category, PIPELINE_ROOT_CLASSIFIER, RESUME_TABLES, TABLES, table_name,
+    COOKIE_MARKER, Category, DSR_SERVICE_MARK, PIPELINE_ROOT_CLASSIFIER, RESUME_TABLES,
+    SERVICE_LB_PART, TABLES, table_name,
 };
+use crate::node::NodeConfig;
 
 /// Where an action sends the packet on to.
 fn targets(actions: &[Action]) -> Vec<TableId> {
@@ -23,62 +25,73 @@ fn targets(actions: &[Action]) -> Vec<TableId> {
 }
 
 #[test]
-fn every_flow_can_be_installed_and_is_there_once() {
+fn a_node_keeps_the_rules_of_the_pipeline() {
     for (mode, families) in MODES {
-        let mut keys = BTreeSet::new();
-        for flow in all_flows(families) {
-            flow.check().unwrap_or_else(|error| panic!("{mode}: {flow:?}: {error}"));
-            assert!(keys.insert(flow.key()), "{mode}: twice: {flow:?}");
-            assert_eq!(flow.cookie.0 >> 48, u64::from(COOKIE_MARKER));
-            let category = (flow.cookie.0 >> 40) & 0xff;
-            let ours = [Category::Framework, Category::PodConnectivity, Category::NetworkPolicy];
-            assert!(ours.map(|c| u64::from(c.number())).contains(&category));
-        }
+        check_flows(mode, &mk_node(families), &all_flows(families));
     }
 }
 
-#[test]
-fn packets_only_go_forward_and_never_miss() {
-    for (mode, families) in MODES {
-        let flows = all_flows(families);
-        let layout = mk_node(families).layout();
-        let mut reachable = BTreeSet::from([PIPELINE_ROOT_CLASSIFIER]);
-        for table in TABLES {
-            if !reachable.contains(&table.id) {
-                assert!(flows.iter().all(|f| f.table != table.id), "{mode}: {}", table.name);
-                continue;
-            }
-            assert!(layout.has(table.id), "{mode}: {} is in use", table.name);
-            let here = flows.iter().filter(|flow| flow.table == table.id);
-            for flow in here.clone() {
-                for next in targets(&flow.actions) {
-                    assert!(next > table.id, "{mode}: {} to {}", table.name, table_name(next));
-                    reachable.insert(next);
-                }
-            }
-            let misses = here.filter(|f| f.priority == 0 && f.matching == Match::new()).count();
-            assert_eq!(misses, 1, "{mode}: {} has one miss flow", table.name);
-        }
-        let used: BTreeSet<_> = layout.tables().map(|table| table.id).collect();
-        assert_eq!(used, reachable, "{mode}: what is in use is reached");
+/// What holds for all flows of a node together.
+#[track_caller]
+pub(super) fn check_flows(mode: &str, node: &NodeConfig, flows: &[Flow]) {
+    every_flow_can_be_installed_and_is_there_once(mode, flows);
+    packets_only_go_forward_and_never_miss(mode, node, flows);
+    connection_tracking_resumes_in_tables_that_no_layout_moves(mode, flows);
+}
+
+fn every_flow_can_be_installed_and_is_there_once(mode: &str, flows: &[Flow]) {
+    let mut keys = BTreeSet::new();
+    for flow in flows {
+        flow.check().unwrap_or_else(|error| panic!("{mode}: {flow:?}: {error}"));
+        assert!(keys.insert(flow.key()), "{mode}: twice: {flow:?}");
+        assert_eq!(flow.cookie.0 >> 48, u64::from(COOKIE_MARKER));
+        let category = (flow.cookie.0 >> 40) & 0xff;
+        let ours = [
+            Category::Framework,
+            Category::PodConnectivity,
+            Category::NetworkPolicy,
+            Category::Service,
+        ];
+        assert!(ours.map(|c| u64::from(c.number())).contains(&category));
     }
 }
 
-#[test]
-fn connection_tracking_resumes_in_tables_that_no_layout_moves() {
-    for (mode, families) in MODES {
-        for flow in all_flows(families) {
-            let resumes = |action: &Action| match action {
-                Action::Ct(ct) => ct.table,
-                _ => None,
-            };
-            for table in flow.actions.iter().filter_map(resumes) {
-                let name = table_name(table);
-                assert!(
-                    RESUME_TABLES.contains(&table),
-                    "{mode}: {name} is not among them: {flow:?}"
-                );
+fn packets_only_go_forward_and_never_miss(mode: &str, node: &NodeConfig, flows: &[Flow]) {
+    let layout = node.layout();
+    let mut reachable = BTreeSet::from([PIPELINE_ROOT_CLASSIFIER]);
+    // Groups' buckets go on there.
+    if node.services.is_some() {
+        reachable.extend([SERVICE_LB_PART, DSR_SERVICE_MARK]);
+    }
+    for table in TABLES {
+        if !reachable.contains(&table.id) {
+            assert!(flows.iter().all(|f| f.table != table.id), "{mode}: {}", table.name);
+            continue;
+        }
+        assert!(layout.has(table.id), "{mode}: {} is in use", table.name);
+        let here = flows.iter().filter(|flow| flow.table == table.id);
+        for flow in here.clone() {
+            for next in targets(&flow.actions) {
+                assert!(next > table.id, "{mode}: {} to {}", table.name, table_name(next));
+                reachable.insert(next);
             }
+        }
+        let misses = here.filter(|f| f.priority == 0 && f.matching == Match::new()).count();
+        assert_eq!(misses, 1, "{mode}: {} has one miss flow", table.name);
+    }
+    let used: BTreeSet<_> = layout.tables().map(|table| table.id).collect();
+    assert_eq!(used, reachable, "{mode}: what is in use is reached");
+}
+
+fn connection_tracking_resumes_in_tables_that_no_layout_moves(mode: &str, flows: &[Flow]) {
+    for flow in flows {
+        let resumes = |action: &Action| match action {
+            Action::Ct(ct) => ct.table,
+            _ => None,
+        };
+        for table in flow.actions.iter().filter_map(resumes) {
+            let name = table_name(table);
+            assert!(RESUME_TABLES.contains(&table), "{mode}: {name} is not among them: {flow:?}");
         }
     }
 }

@@ -6,9 +6,9 @@ use openflow::Flow;
 use testkit::netns::sh;
 use testkit::ovs::Ovs;
 
-use super::fixture::{all_flows, mk_node, mk_pod, parse};
-use crate::Families;
+use super::fixture::{flows_of, mk_node, mk_pod, parse};
 use crate::fields::{GATEWAY_OFPORT, TUNNEL_OFPORT};
+use crate::{Families, NodeConfig};
 
 /// The node of `mk_node` with Pods 2 and 3, all its ports on `br-int`, the tunnel's underlay on
 /// `br-phy`. Lives in the caller's namespace.
@@ -18,6 +18,12 @@ pub(super) struct Switch {
 
 impl Switch {
     pub(super) fn start(families: Families) -> Self {
+        Self::start_as(&mk_node(families))
+    }
+
+    /// The same for a node that differs from `mk_node`'s in what it does.
+    pub(super) fn start_as(node: &NodeConfig) -> Self {
+        let families = node.families;
         let ovs = Ovs::start(None);
         ovs.vsctl(&["add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev"]);
         let uplink = ["--", "set", "interface", "uplink", "type=internal"];
@@ -33,7 +39,6 @@ impl Switch {
             "datapath_type=netdev",
             "fail_mode=secure",
         ]);
-        let node = mk_node(families);
         let tunnel = format!("ofport_request={}", TUNNEL_OFPORT.0);
         ovs.vsctl(&[
             "add-port",
@@ -83,7 +88,7 @@ impl Switch {
             assert_eq!(got.trim(), ofport.0.to_string(), "{name}");
         }
         let switch = Self { ovs };
-        switch.install(families);
+        switch.install(node);
         for n in [2, 3] {
             let args = ["tnl/arp/set", "br-phy", &format!("172.30.0.{n}"), "02:00:00:00:00:02"];
             switch.ovs.appctl(&args);
@@ -92,8 +97,8 @@ impl Switch {
     }
 
     /// Installs all flows as one bundle, and checks that the switch has them as they were meant.
-    fn install(&self, families: Families) {
-        let mut flows: Vec<_> = all_flows(families).into_iter().map(Flow::normalize).collect();
+    fn install(&self, node: &NodeConfig) {
+        let mut flows: Vec<_> = flows_of(node).into_iter().map(Flow::normalize).collect();
         let lines: Vec<_> = flows.iter().map(ToString::to_string).collect();
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), lines.join("\n")).unwrap();

@@ -1,8 +1,9 @@
 //! Connections and ports: ConntrackZone, ConntrackState, L2ForwardingCalc, ConntrackCommit, Output.
 
-use openflow::{Action, Ct, CtState, MacAddr, Match, OfPort};
+use openflow::{Action, Ct, CtState, MacAddr, Match, Nat, OfPort};
 
 use super::Build;
+use crate::features::service;
 use crate::fields::{
     self, CT_EGRESS_RULE, CT_INGRESS_RULE, CT_SOURCE, CT_ZONE, CT_ZONE_V6, EGRESS_RULE_ID,
     INGRESS_RULE_ID, LOW, NORMAL, OUTPUT_TO_PORT, SOURCE, Stage, TARGET_OFPORT, VIRTUAL_MAC,
@@ -27,6 +28,10 @@ pub(super) fn node(build: &mut Build<'_>) {
 
 pub(super) fn pod(build: &mut Build<'_>, pod: &PodInterface) {
     destination(build, pod.mac, pod.ofport);
+    for ip in pod.ips.iter().filter(|ip| build.node.families.has(**ip)) {
+        let flows = service::collisions(build.node, *ip);
+        build.flows.extend(flows);
+    }
 }
 
 /// The port that an Ethernet destination is at.
@@ -56,15 +61,13 @@ fn conntrack(build: &mut Build<'_>) {
     let commit_next = build.layout.ip_next(fields::CONNTRACK_COMMIT);
     for (family, zone) in zones {
         let look_up = Ct::zone(zone).table(state);
+        // What connections to Services translated is translated on.
+        let look_up = match build.node.services {
+            Some(_) => look_up.nat(Nat::restore()),
+            None => look_up,
+        };
         build.add(fields::CONNTRACK_ZONE, NORMAL, family.clone(), [Action::ct(look_up)]);
-        // Who opened the connection is kept with it: replies are routed by that, and later packets
-        // pass policies by it. So nothing is committed before it passed all of them, and what was
-        // committed for another reason (a Service) is committed again.
-        let keep = Ct::zone(zone)
-            .commit()
-            .exec(Action::move_field(SOURCE, CT_SOURCE))
-            .exec(Action::move_field(INGRESS_RULE_ID, CT_INGRESS_RULE))
-            .exec(Action::move_field(EGRESS_RULE_ID, CT_EGRESS_RULE));
+        let keep = keep(zone);
         let new = family.clone().ct_state(CtState::TRK | CtState::NEW, CtState::empty());
         let half = family
             .ct_state(CtState::TRK, CtState::NEW | CtState::INV | CtState::RPL)
@@ -88,4 +91,15 @@ fn conntrack(build: &mut Build<'_>) {
     build.add(table, LOW, known, [security]);
     let routing = Action::GotoTable(build.layout.ip_stage(Stage::PreRouting));
     build.add(table, fields::MISS, Match::new(), [routing]);
+}
+
+/// Keeps a connection. Who opened it is kept with it: replies are routed by that, and later packets
+/// pass policies by it. So nothing is committed with its source before it passed all of them, and
+/// what was committed for another reason (a Service) is committed again.
+pub(crate) fn keep(zone: u16) -> Ct {
+    Ct::zone(zone)
+        .commit()
+        .exec(Action::move_field(SOURCE, CT_SOURCE))
+        .exec(Action::move_field(INGRESS_RULE_ID, CT_INGRESS_RULE))
+        .exec(Action::move_field(EGRESS_RULE_ID, CT_EGRESS_RULE))
 }

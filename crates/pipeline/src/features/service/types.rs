@@ -8,9 +8,21 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::features::network_policy::Transport as Protocol;
 
+/// What forwards the packets that the switch's flows decide about. They differ in what they do when
+/// two connections have become the same by translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Datapath {
+    /// The kernel.
+    System,
+    /// ovs-vswitchd itself.
+    Netdev,
+}
+
 /// What Services' flows have in common on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceConfig {
+    /// The switch's datapath.
+    pub datapath: Datapath,
     /// Whether Services are served to the host and to what it forwards too: all that kube-proxy
     /// does.
     pub proxy_all: bool,
@@ -59,7 +71,7 @@ pub const MAX_GROUP_ID: GroupId = GroupId(0x00ff_ffff);
 /// [`Target::Reject`] or [`Target::Drop`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its number: 1 to [`MAX_GROUP_ID`]. Policies know Services by it.
+    /// Its number: 1 to [`MAX_GROUP_ID`]. Policies know Services by it, and connections keep it.
     pub id: GroupId,
     /// The endpoints; the order means nothing.
     pub endpoints: Vec<Endpoint>,
@@ -125,13 +137,5 @@ impl FrontendAddress {
             Self::Ip(ip) => ip.is_ipv6(),
             Self::NodePort { ipv6 } => ipv6,
         }
-    }
-}
-
-impl Group {
-    /// Whether its endpoints are of IPv6.
-    #[must_use]
-    pub fn is_ipv6(&self) -> bool {
-        self.endpoints.first().is_some_and(|endpoint| endpoint.ip.is_ipv6())
     }
 }

@@ -1,0 +1,101 @@
+//! Session affinity: a client is given the same endpoint again, for a time.
+//!
+//! What a client was given is a flow that the switch itself makes in SessionAffinity, and that it
+//! removes when the time is over. Whether the endpoint is still one of the Service's is looked at
+//! each time (SessionAffinityCheck), so nothing has to be taken back when an endpoint goes.
+
+use openflow::action::LearnFlags;
+use openflow::{Action, Cookie, Field, Flow, Learn, LearnSource, LearnSpec, Subfield};
+
+use super::frontend::dialled;
+use super::group::{endpoint_ip, endpoint_value};
+use super::{Endpoint, Frontend, FrontendAddress, Group, Protocol, flow};
+use crate::fields::{
+    self, Category, ENDPOINT_IP, ENDPOINT_IP_V6, ENDPOINT_KNOWN, ENDPOINT_PORT,
+    ENDPOINT_REMEMBERED, HOST_ENDPOINT, NORMAL, REMOTE_ENDPOINT, REWRITE_MAC, SERVICE_GROUP,
+    TO_EXTERNAL, cookie,
+};
+
+const ETH_IPV4: u128 = 0x0800;
+const ETH_IPV6: u128 = 0x86dd;
+
+/// The flow that learns, for a frontend with affinity.
+pub(super) fn learn(frontend: &Frontend) -> Option<Flow> {
+    let timeout = frontend.affinity?;
+    let ipv6 = frontend.address.is_ipv6();
+    let mut learn = Learn {
+        hard_timeout: timeout.max(1),
+        cookie: learned_cookie(frontend),
+        flags: LearnFlags::DELETE_LEARNED,
+        ..Learn::new(fields::SESSION_AFFINITY, NORMAL)
+    };
+    let (eth_type, src, dst, ip) = if ipv6 {
+        (ETH_IPV6, Field::Ipv6Src, Field::Ipv6Dst, ENDPOINT_IP_V6)
+    } else {
+        (ETH_IPV4, Field::Ipv4Src, Field::Ipv4Dst, ENDPOINT_IP)
+    };
+    let (number, port) = match frontend.protocol {
+        Protocol::Tcp => (crate::packet::protocol::TCP, Field::TcpDst),
+        Protocol::Udp => (crate::packet::protocol::UDP, Field::UdpDst),
+        Protocol::Sctp => (crate::packet::protocol::SCTP, Field::SctpDst),
+    };
+    let is = |field, value| LearnSpec::Match {
+        dst: Subfield::whole(field),
+        src: LearnSource::Value(value),
+    };
+    let same = |field| LearnSpec::Match {
+        dst: Subfield::whole(field),
+        src: LearnSource::Field(Subfield::whole(field)),
+    };
+    let again = |place| LearnSpec::Load { dst: place, src: LearnSource::Field(place) };
+    let remembered = LearnSpec::Load {
+        dst: ENDPOINT_REMEMBERED.place,
+        src: LearnSource::Value(ENDPOINT_REMEMBERED.value.into()),
+    };
+    learn.specs = vec![
+        is(Field::EthType, eth_type),
+        is(Field::IpProto, number.into()),
+        same(src),
+        same(dst),
+        same(port),
+        again(ip),
+        again(ENDPOINT_PORT),
+        again(TO_EXTERNAL.place),
+        again(REMOTE_ENDPOINT.place),
+        again(HOST_ENDPOINT.place),
+        again(SERVICE_GROUP),
+        remembered,
+    ];
+    // Each connection begins the time anew.
+    let known = ENDPOINT_KNOWN.of(dialled(frontend));
+    let next = Action::GotoTable(fields::SNAT_MARK);
+    let flow = flow(fields::SESSION_AFFINITY_LEARN, NORMAL, known);
+    Some(flow.actions([Action::learn(learn), next]))
+}
+
+/// Learned flows go with the frontend, so each has a cookie of its own: FNV-1a of what is dialled.
+fn learned_cookie(frontend: &Frontend) -> Cookie {
+    let mut bytes = match frontend.address {
+        FrontendAddress::Ip(std::net::IpAddr::V4(ip)) => ip.octets().to_vec(),
+        FrontendAddress::Ip(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
+        FrontendAddress::NodePort { ipv6 } => vec![u8::from(ipv6)],
+    };
+    bytes.push(frontend.protocol as u8);
+    bytes.extend(frontend.port.to_be_bytes());
+    let hash = bytes
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    cookie(Category::Service, hash.max(1))
+}
+
+/// The flow that tells that an endpoint still is one of the group's.
+pub(super) fn member(group: &Group, endpoint: &Endpoint) -> Flow {
+    let (place, ip) = endpoint_ip(endpoint.ip);
+    let matching = ENDPOINT_REMEMBERED
+        .of(openflow::Match::new())
+        .reg(SERVICE_GROUP, group.id.0.into())
+        .reg(place, ip)
+        .reg(ENDPOINT_PORT, endpoint_value(endpoint).0 & u128::from(u16::MAX));
+    flow(fields::SESSION_AFFINITY_CHECK, NORMAL, matching)
+        .actions([REWRITE_MAC.load(), Action::GotoTable(fields::DSR_SERVICE_MARK)])
+}
