@@ -1,14 +1,16 @@
-//! Answers in the name of a destination that a rule rejects: a reset for TCP, "administratively
-//! prohibited" for everything else.
+//! Answers in the name of a destination that a rule rejects, or of a Service that has no endpoint: a
+//! reset for TCP, for everything else "administratively prohibited", or "port unreachable".
+//!
+//! An answer comes from the address that the client dialled, whatever that was translated to.
 //!
 //! An answer never leads to another one. It is made for packets that open something only, not for
 //! resets, ICMP errors, later fragments, or what is for many; it leaves by a port, or enters behind
 //! the rules of the way out and carries a mark with which it passes those of the way in.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use openflow::message::{PacketIn, PacketOut};
-use openflow::{Action, MacAddr, OfPort};
+use openflow::{Action, CtState, Field, MacAddr, OfPort};
 
 use crate::fields::{
     self, FROM_GATEWAY, FROM_POD, FROM_TUNNEL, GENERATED_REJECT, L3_FORWARDING, REWRITE_MAC,
@@ -39,10 +41,53 @@ const FIN: u8 = 0x01;
 /// How much of an IPv6 packet is quoted at most.
 const MAX_QUOTE_V6: usize = 48;
 
+/// What a client is told that did not use TCP.
+#[derive(Clone, Copy, Debug)]
+enum Unreachable {
+    /// Administratively prohibited.
+    Prohibited,
+    /// Nobody serves at the port.
+    Port,
+}
+
+impl Unreachable {
+    /// The code of "destination unreachable" of ICMP.
+    const fn code_v4(self) -> u8 {
+        match self {
+            Self::Prohibited => 10,
+            Self::Port => 3,
+        }
+    }
+
+    /// The same of ICMPv6.
+    const fn code_v6(self) -> u8 {
+        match self {
+            Self::Prohibited => 1,
+            Self::Port => 4,
+        }
+    }
+}
+
 /// The answer to a packet that a rule rejected.
 pub fn answer(node: &NodeConfig, packet: &PacketIn) -> Result<PacketOut, Unanswered> {
-    let headers = Headers::read(&packet.data)?;
-    let body = body(&headers, &packet.data)?;
+    answer_with(node, packet, Unreachable::Prohibited)
+}
+
+/// The answer to a packet that dialled a Service without endpoints.
+pub fn no_endpoint_answer(node: &NodeConfig, packet: &PacketIn) -> Result<PacketOut, Unanswered> {
+    answer_with(node, packet, Unreachable::Port)
+}
+
+fn answer_with(
+    node: &NodeConfig,
+    packet: &PacketIn,
+    reason: Unreachable,
+) -> Result<PacketOut, Unanswered> {
+    let seen = Headers::read(&packet.data)?;
+    let dialled = dialled(packet, &seen);
+    let data = dialled.as_deref().unwrap_or(&packet.data);
+    let headers = Headers::read(data)?;
+    let body = body(&headers, data, reason)?;
     let (in_port, eth_src, eth_dst, actions) = way(node, packet, &headers);
     let mut frame = Vec::with_capacity(14 + body.len());
     frame.extend_from_slice(&eth_dst.0);
@@ -52,8 +97,50 @@ pub fn answer(node: &NodeConfig, packet: &PacketIn) -> Result<PacketOut, Unanswe
     Ok(PacketOut::new(in_port, frame, actions))
 }
 
+/// The packet as its client sent it, where its destination was translated since.
+fn dialled(packet: &PacketIn, seen: &Headers) -> Option<Vec<u8>> {
+    let number = |field: Field| packet.metadata.get(field).map(|masked| masked.value);
+    let state = number(Field::CtState).and_then(|bits| u32::try_from(bits).ok())?;
+    let state = CtState::from_bits_retain(state);
+    if !state.contains(CtState::TRK) || state.intersects(CtState::RPL | CtState::INV) {
+        return None;
+    }
+    let (_, seen_port) = seen.ports()?;
+    if number(Field::CtNwProto)? != u128::from(seen.protocol) {
+        return None;
+    }
+    let port = u16::try_from(number(Field::CtTpDst)?).ok()?;
+    let ip: IpAddr = match seen.dst {
+        IpAddr::V4(_) => Ipv4Addr::from(u32::try_from(number(Field::CtNwDst)?).ok()?).into(),
+        IpAddr::V6(_) => Ipv6Addr::from(number(Field::CtIpv6Dst)?).into(),
+    };
+    if (ip, port) == (seen.dst, seen_port) {
+        return None;
+    }
+    // Where addresses end in the headers of either family.
+    let (dst_at, dst_len) = if ip.is_ipv4() { (seen.ip_at + 16, 4) } else { (seen.ip_at + 24, 16) };
+    let mut data = packet.data.to_vec();
+    let place = data.get_mut(dst_at..dst_at + dst_len)?;
+    match ip {
+        IpAddr::V4(ip) => place.copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => place.copy_from_slice(&ip.octets()),
+    }
+    let place = data.get_mut(seen.segment_at + 2..seen.segment_at + 4)?;
+    place.copy_from_slice(&port.to_be_bytes());
+    if ip.is_ipv4() {
+        let header = data.get_mut(seen.ip_at..seen.segment_at)?;
+        header[10..12].fill(0);
+        let mut sum = Sum::default();
+        sum.add(header);
+        let sum = sum.finish();
+        header[10..12].copy_from_slice(&sum);
+    }
+    Some(data)
+}
+
 /// By where the packet came in. The host hears of what it translated, and translates back; a Pod
-/// gets the answer at its port; what came through the tunnel is routed like anything else.
+/// gets the answer at its port; what came through the tunnel, or was routed to where it is, is routed
+/// like anything else.
 fn way(
     node: &NodeConfig,
     packet: &PacketIn,
@@ -62,7 +149,9 @@ fn way(
     let whole = packet.metadata.get(fields::SOURCE.field).map_or(0, |masked| masked.value);
     let source = u32::try_from(fields::SOURCE.extract(whole)).unwrap_or_default();
     let gateway = &node.gateway;
-    if source == FROM_TUNNEL.value {
+    // A routed packet says no more at which Ethernet address its client is.
+    let routed = source == FROM_POD.value && headers.eth_src == gateway.mac;
+    if source == FROM_TUNNEL.value || routed {
         let actions = vec![
             FROM_POD.load(),
             REWRITE_MAC.load(),
@@ -83,7 +172,7 @@ fn way(
 }
 
 /// The answer from its IP header on.
-fn body(headers: &Headers, frame: &[u8]) -> Result<Vec<u8>, Unanswered> {
+fn body(headers: &Headers, frame: &[u8], reason: Unreachable) -> Result<Vec<u8>, Unanswered> {
     let many = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified(),
         IpAddr::V6(ip) => ip.is_multicast() || ip.is_unspecified(),
@@ -115,16 +204,16 @@ fn body(headers: &Headers, frame: &[u8]) -> Result<Vec<u8>, Unanswered> {
         _ if headers.src.is_ipv4() => {
             let end = (headers.segment_at + 8).min(frame.len());
             let quote = frame.get(headers.ip_at..end).unwrap_or_default();
-            // Destination unreachable, host administratively prohibited.
-            let mut icmp = vec![3, 10, 0, 0, 0, 0, 0, 0];
+            // Destination unreachable.
+            let mut icmp = vec![3, reason.code_v4(), 0, 0, 0, 0, 0, 0];
             icmp.extend_from_slice(quote);
             Ok(in_ip(headers, protocol::ICMP, icmp, 2))
         }
         _ => {
             let end = (headers.ip_at + MAX_QUOTE_V6).min(frame.len());
             let quote = frame.get(headers.ip_at..end).unwrap_or_default();
-            // Destination unreachable, administratively prohibited.
-            let mut icmp = vec![1, 1, 0, 0, 0, 0, 0, 0];
+            // Destination unreachable.
+            let mut icmp = vec![1, reason.code_v6(), 0, 0, 0, 0, 0, 0];
             icmp.extend_from_slice(quote);
             Ok(in_ip(headers, protocol::ICMPV6, icmp, 2))
         }

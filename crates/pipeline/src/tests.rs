@@ -8,5 +8,6 @@ mod policy_live;
 mod policy_trace;
 mod properties;
 mod service_flows;
+mod service_live;
 mod switch;
 mod trace;

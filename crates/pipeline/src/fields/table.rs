@@ -230,7 +230,7 @@ pub const TABLES: &[Table] = &[
         Miss::Next,
     ),
     table(SERVICE_LB, "ServiceLB", Pipeline::Ip, Stage::PreRouting, Miss::Next),
-    table(SERVICE_LB_PART, "ServiceLBPart", Pipeline::Ip, Stage::PreRouting, Miss::Drop),
+    table(SERVICE_LB_PART, "ServiceLBPart", Pipeline::Ip, Stage::PreRouting, Miss::Next),
     table(DSR_SERVICE_MARK, "DSRServiceMark", Pipeline::Ip, Stage::PreRouting, Miss::Next),
     table(
         SESSION_AFFINITY_LEARN,

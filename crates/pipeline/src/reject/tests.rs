@@ -206,3 +206,95 @@ fn payloads_end_with_the_packet() {
     assert_eq!(headers.payload(&data), b"segment");
     assert_eq!(headers.payload(&data[..data.len() - 3]), b"segm", "as much as there is");
 }
+
+/// The packet goes to an endpoint by now; the client dialled a Service.
+#[test]
+fn answers_come_from_what_was_dialled() {
+    let ip6 = |n| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n);
+    let state = CtState::TRK | CtState::NEW;
+    let v4_ct = Match::new()
+        .ip()
+        .ct_state(state, CtState::empty())
+        .with(Field::CtNwProto, 6)
+        .ct_nw_dst(std::net::Ipv4Addr::new(10, 96, 0, 10))
+        .with(Field::CtTpDst, 443);
+    let v6_ct = Match::new()
+        .ipv6()
+        .ct_state(state, CtState::empty())
+        .with(Field::CtNwProto, 6)
+        .ct_ipv6_dst(ip6(0x96))
+        .with(Field::CtTpDst, 443);
+    for (packet, ct, from) in
+        [(v4(), v4_ct, IpAddr::from([10, 96, 0, 10])), (v6(), v6_ct, IpAddr::from(ip6(0x96)))]
+    {
+        let data = build(packet.tcp(1234, 80, 1000, 64_000).syn(), b"");
+        let mut packet_in = mk_packet_in(data, FROM_POD.value);
+        packet_in.metadata = ct.clone().in_port(OfPort(7)).reg(SOURCE, FROM_POD.value.into());
+        let out = answer(&mk_node(), &packet_in).unwrap();
+        let headers = Headers::read(&out.data).unwrap();
+        assert_eq!((headers.src, headers.ports()), (from, Some((443, 1234))));
+        assert_eq!(out.actions, [Action::Output(OfPort(7))]);
+        // A reply of that connection has its own source.
+        packet_in.metadata = packet_in.metadata.ct_state(state | CtState::RPL, CtState::empty());
+        let out = answer(&mk_node(), &packet_in).unwrap();
+        let headers = Headers::read(&out.data).unwrap();
+        assert_eq!(headers.ports(), Some((80, 1234)));
+    }
+}
+
+#[test]
+fn a_quote_is_what_the_client_sent() {
+    let sent = {
+        let mut data = Vec::new();
+        PacketBuilder::ethernet2(A, B)
+            .ipv4([10, 0, 0, 2], [10, 96, 0, 10], 64)
+            .udp(1234, 53)
+            .write(&mut data, b"question")
+            .unwrap();
+        data
+    };
+    let mut data = Vec::new();
+    v4().udp(1234, 5353).write(&mut data, b"question").unwrap();
+    let mut packet_in = mk_packet_in(data, FROM_POD.value);
+    packet_in.metadata = Match::new()
+        .ip()
+        .ct_state(CtState::TRK | CtState::NEW, CtState::empty())
+        .with(Field::CtNwProto, 17)
+        .ct_nw_dst(std::net::Ipv4Addr::new(10, 96, 0, 10))
+        .with(Field::CtTpDst, 53)
+        .in_port(OfPort(7))
+        .reg(SOURCE, FROM_POD.value.into());
+    let out = answer(&mk_node(), &packet_in).unwrap();
+    // Ethernet, IP and ICMP headers come before the quote: IP header and ports.
+    assert_eq!(out.data[14 + 20 + 8..][..24], sent[14..][..24]);
+}
+
+#[test]
+fn a_service_without_endpoints_has_no_such_port() {
+    let data = build(v4().tcp(1234, 80, 1000, 64_000).syn(), b"");
+    let out = no_endpoint_answer(&mk_node(), &mk_packet_in(data, FROM_POD.value)).unwrap();
+    assert!(
+        matches!(Headers::read(&out.data).unwrap().segment, Segment::Tcp { flags, .. } if flags & RST != 0)
+    );
+    for (packet, want) in [(v4(), (3, 3)), (v6(), (1, 4))] {
+        let mut data = Vec::new();
+        packet.udp(1234, 53).write(&mut data, b"question").unwrap();
+        let out = no_endpoint_answer(&mk_node(), &mk_packet_in(data, FROM_POD.value)).unwrap();
+        let segment = Headers::read(&out.data).unwrap().segment;
+        let Segment::Icmp { kind, code } = segment else { panic!("{segment:?}") };
+        assert_eq!((kind, code), want);
+    }
+}
+
+/// On its way in to an endpoint the packet was routed already: its client is found by its address.
+#[test]
+fn a_routed_client_is_found_by_its_address() {
+    let mut data = build(v4().tcp(1234, 80, 1000, 64_000).syn(), b"");
+    data[6..12].copy_from_slice(&mk_node().gateway.mac.0);
+    let out = answer(&mk_node(), &mk_packet_in(data, FROM_POD.value)).unwrap();
+    assert_eq!(out.actions.last(), Some(&Action::resubmit(L3_FORWARDING)));
+    assert_eq!(
+        out.metadata.get(Field::InPort).map(|port| port.value),
+        Some(u128::from(fields::GATEWAY_OFPORT.0))
+    );
+}

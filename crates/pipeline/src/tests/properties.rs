@@ -6,8 +6,8 @@ use openflow::{Action, Flow, Match, OfPort, TableId};
 
 use super::fixture::{MODES, all_flows, mk_node};
 use crate::fields::{
-    COOKIE_MARKER, Category, DSR_SERVICE_MARK, PIPELINE_ROOT_CLASSIFIER, RESUME_TABLES,
-    SERVICE_LB_PART, TABLES, table_name,
+    COOKIE_MARKER, Category, DSR_SERVICE_MARK, PIPELINE_ROOT_CLASSIFIER, RESUME_TABLES, TABLES,
+    table_name,
 };
 use crate::node::NodeConfig;
 
@@ -61,7 +61,7 @@ fn packets_only_go_forward_and_never_miss(mode: &str, node: &NodeConfig, flows: 
     let mut reachable = BTreeSet::from([PIPELINE_ROOT_CLASSIFIER]);
     // Groups' buckets go on there.
     if node.services.is_some() {
-        reachable.extend([SERVICE_LB_PART, DSR_SERVICE_MARK]);
+        reachable.insert(DSR_SERVICE_MARK);
     }
     for table in TABLES {
         if !reachable.contains(&table.id) {

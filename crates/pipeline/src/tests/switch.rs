@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use openflow::Flow;
+use openflow::{Flow, Intent};
 use testkit::netns::sh;
 use testkit::ovs::Ovs;
 
@@ -121,6 +121,21 @@ impl Switch {
         fs::write(file.path(), lines.join("\n")).unwrap();
         let mgmt = self.ovs.mgmt("br-int").display().to_string();
         self.ovs.ofctl(&["--bundle", "add-flows", &mgmt, &file.path().display().to_string()]);
+    }
+
+    /// Adds groups, and flows that use them, as one bundle.
+    pub(super) fn add_all(&self, intents: Vec<Intent>) {
+        let line = |intent: Intent| match intent {
+            Intent::Group(group) => format!("group add {}", group.normalize()),
+            Intent::Flow(flow) => format!("flow add {}", flow.normalize()),
+            Intent::Meter(_) => panic!("a bundle has no meters"),
+        };
+        let mut lines: Vec<_> = intents.into_iter().map(line).collect();
+        lines.sort_by_key(|line| line.starts_with("flow"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), lines.join("\n")).unwrap();
+        let mgmt = self.ovs.mgmt("br-int").display().to_string();
+        self.ovs.ofctl(&["bundle", &mgmt, &file.path().display().to_string()]);
     }
 
     /// The way of a packet, as ovs-vswitchd explains it; `ct` is the state that conntrack finds.

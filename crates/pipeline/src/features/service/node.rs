@@ -152,7 +152,7 @@ fn endpoints(node: &NodeConfig, flows: &mut Vec<Flow>) {
 /// L3Forwarding and Output: what came from the host and goes back to it, and a Pod that is its own
 /// endpoint.
 fn to_host(node: &NodeConfig, flows: &mut Vec<Flow>) {
-    let switching = Action::GotoTable(node.layout().ip_stage(Stage::Switching));
+    let translation = Action::GotoTable(node.layout().ip_stage(Stage::PostRouting));
     let hairpin = Match::new().ct_state(CtState::TRK, CtState::INV).reg(CT_HAIRPIN, 1);
     let back = FROM_GATEWAY.of(hairpin.clone());
     let set_mac = |field, mac: openflow::MacAddr| Action::set_field(field, mac.to_bits().into());
@@ -160,7 +160,7 @@ fn to_host(node: &NodeConfig, flows: &mut Vec<Flow>) {
         set_mac(openflow::Field::EthSrc, VIRTUAL_MAC),
         set_mac(openflow::Field::EthDst, node.gateway.mac),
         TO_GATEWAY.load(),
-        switching,
+        translation,
     ]));
     let matching = OUTPUT_TO_PORT.of(hairpin);
     let in_port = Action::Output(openflow::OfPort::IN_PORT);

@@ -1,0 +1,369 @@
+//! Real connections to Services, between real stacks.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use testkit::netns::{NamedNetns, in_netns, sh};
+
+use super::fixture::{ip, mk_service_node};
+use super::live::mk_pod_netns;
+use super::service_flows::{mk_endpoint, mk_frontend, mk_group};
+use super::switch::Switch;
+use crate::Families;
+use crate::service::{
+    Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, endpoint_flows, frontend_flows,
+    group,
+};
+
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The node with Pods 2 and 3, with the routes that a host serving Services has.
+struct World {
+    switch: Switch,
+    pod2: NamedNetns,
+    pod3: NamedNetns,
+}
+
+impl World {
+    fn start() -> Self {
+        let switch = Switch::start_as(&mk_service_node(Families::Dual));
+        sh("ip addr add 10.77.1.1/24 dev gw0 && ip addr add fd00:77:1::1/64 dev gw0 nodad && \
+            ip link set gw0 up");
+        sh("ip neigh add 169.254.0.253 lladdr aa:bb:cc:dd:ee:ff dev gw0 nud permanent && \
+            ip neigh add fc01::aabb:ccdd:eeff lladdr aa:bb:cc:dd:ee:ff dev gw0 nud permanent && \
+            ip route add 169.254.0.253 dev gw0 && \
+            ip route add 169.254.0.252 via 169.254.0.253 dev gw0 onlink && \
+            ip route add 10.96.0.0/16 via 169.254.0.253 dev gw0 onlink && \
+            ip -6 route add fc01::aabb:ccdd:eeff dev gw0 && \
+            ip -6 route add fd00:96::/64 via fc01::aabb:ccdd:eeff dev gw0 onlink");
+        let (pod2, pod3) = (mk_pod_netns(2), mk_pod_netns(3));
+        for pod in [&pod2, &pod3] {
+            pod.sh("ip link set lo up && for pod in pod2 pod3; do \
+                    ethtool -K $pod tx off >/dev/null 2>&1 || true; done");
+        }
+        sh("ethtool -K gw0 tx off >/dev/null");
+        Self { switch, pod2, pod3 }
+    }
+
+    /// Installs a Service of these endpoints.
+    fn serve(&self, frontend: &Frontend, of: &Group) {
+        let node = mk_service_node(Families::Dual);
+        let mut intents = group(of);
+        intents.extend(frontend_flows(&node, frontend));
+        intents.extend(of.endpoints.iter().flat_map(|e| endpoint_flows(&node, e)));
+        self.switch.add_all(intents);
+    }
+}
+
+/// Serves for ever: each byte is answered with a line, who serves and who the client is.
+fn serve_tcp(netns: &NamedNetns, name: &'static str, at: &str) {
+    let at = at.to_owned();
+    let listener = netns.run(move || TcpListener::bind(at).unwrap());
+    accept(listener, name);
+}
+
+fn accept(listener: TcpListener, name: &'static str) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let Ok(peer) = stream.peer_addr() else { continue };
+            thread::spawn(move || {
+                let answer = format!("{name} {peer}\n");
+                let mut byte = [0];
+                // At "q" the server closes.
+                while stream.read_exact(&mut byte).is_ok() && byte[0] != b'q' {
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn serve_udp(netns: &NamedNetns, name: &'static str, at: &str) {
+    let at = at.to_owned();
+    let socket = netns.run(move || UdpSocket::bind(at).unwrap());
+    thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while let Ok((_, peer)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(format!("{name} {peer}").as_bytes(), peer);
+        }
+    });
+}
+
+fn dial(to: &str) -> TcpStream {
+    let to: SocketAddr = to.parse().unwrap();
+    let stream = TcpStream::connect_timeout(&to, WAIT).unwrap_or_else(|e| panic!("{to}: {e}"));
+    stream.set_read_timeout(Some(WAIT)).unwrap();
+    stream
+}
+
+/// What the server says: its name, and the client's address and port.
+fn ask(stream: &mut TcpStream) -> (String, SocketAddr) {
+    let to = stream.peer_addr().unwrap();
+    stream.write_all(b"x").unwrap();
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while byte[0] != b'\n' {
+        stream.read_exact(&mut byte).unwrap_or_else(|e| panic!("{to}: {e}"));
+        line.push(byte[0]);
+    }
+    let line = String::from_utf8(line).unwrap();
+    let (name, peer) = line.trim().split_once(' ').unwrap();
+    (name.to_owned(), peer.parse().unwrap())
+}
+
+fn answer(to: &str) -> (String, SocketAddr) {
+    ask(&mut dial(to))
+}
+
+fn mk_udp(address: &str, port: u16, place: Place) -> Endpoint {
+    Endpoint { protocol: Protocol::Udp, ..mk_endpoint(address, port, place) }
+}
+
+#[test]
+#[ignore = "needs root: make test"]
+fn services_answer_pods_and_the_host() {
+    in_netns(|| {
+        let world = World::start();
+        serve_tcp(&world.pod3, "pod3", "[::]:8080");
+        serve_tcp(&world.pod2, "pod2", "[::]:8080");
+        serve_udp(&world.pod3, "pod3", "[::]:53");
+        accept(TcpListener::bind("172.30.0.1:9090").unwrap(), "host");
+        let to3 = mk_endpoint("10.77.1.3", 8080, Place::LocalPod);
+        let to3_v6 = mk_endpoint("fd00:77:1::3", 8080, Place::LocalPod);
+        let to2 = mk_endpoint("10.77.1.2", 8080, Place::LocalPod);
+        let to2_v6 = mk_endpoint("fd00:77:1::2", 8080, Place::LocalPod);
+        let host = mk_endpoint("172.30.0.1", 9090, Place::HostNetwork);
+        for (address, id, endpoint) in [
+            ("10.96.0.10", 1, to3),
+            ("fd00:96::10", 2, to3_v6),
+            ("10.96.0.11", 3, to2),
+            ("fd00:96::11", 4, to2_v6),
+            ("10.96.0.12", 5, host),
+        ] {
+            world.serve(&mk_frontend(address, 80, id), &mk_group(id, &[endpoint]));
+        }
+        let node_port = Frontend {
+            address: FrontendAddress::NodePort { ipv6: false },
+            external: true,
+            ..mk_frontend("0.0.0.0", 30080, 6)
+        };
+        world.serve(&node_port, &mk_group(6, &[to3]));
+        let dns = Frontend { protocol: Protocol::Udp, ..mk_frontend("10.96.0.10", 53, 7) };
+        world.serve(&dns, &mk_group(7, &[mk_udp("10.77.1.3", 53, Place::LocalPod)]));
+        let dns_v6 = Frontend { protocol: Protocol::Udp, ..mk_frontend("fd00:96::10", 53, 8) };
+        world.serve(&dns_v6, &mk_group(8, &[mk_udp("fd00:77:1::3", 53, Place::LocalPod)]));
+
+        let from_pod2 = |to: &'static str| {
+            let (server, client) = world.pod2.run(|| answer(to));
+            format!("{server} {}", client.ip().to_canonical())
+        };
+        // Another Pod, in both families.
+        assert_eq!(from_pod2("10.96.0.10:80"), "pod3 10.77.1.2");
+        assert_eq!(from_pod2("[fd00:96::10]:80"), "pod3 fd00:77:1::2");
+        // Itself: the gateway's address stands for it.
+        assert_eq!(from_pod2("10.96.0.11:80"), "pod2 10.77.1.1");
+        assert_eq!(from_pod2("[fd00:96::11]:80"), "pod2 fd00:77:1::1");
+        // A process of the host.
+        assert_eq!(from_pod2("10.96.0.12:80"), "host 10.77.1.2");
+        // A NodePort, at the node's own address.
+        assert_eq!(from_pod2("172.30.0.1:30080"), "pod3 10.77.1.2");
+        // The host itself, and what it forwards.
+        let from_host = |to: &str| {
+            let (server, client) = answer(to);
+            format!("{server} {}", client.ip().to_canonical())
+        };
+        assert_eq!(from_host("10.96.0.10:80"), "pod3 10.77.1.1");
+        assert_eq!(from_host("[fd00:96::10]:80"), "pod3 fd00:77:1::1");
+        assert_eq!(from_host("10.96.0.12:80"), "host 169.254.0.253");
+        assert_eq!(from_host("169.254.0.252:30080"), "pod3 10.77.1.1");
+        sh("ip addr add 198.51.100.1/32 dev lo && ip route add 10.96.0.10/32 \
+            via 169.254.0.253 dev gw0 onlink src 198.51.100.1");
+        assert_eq!(from_host("10.96.0.10:80"), "pod3 198.51.100.1", "the client is kept");
+
+        for (bind, to) in
+            [("10.77.1.2:0", "10.96.0.10:53"), ("[fd00:77:1::2]:0", "[fd00:96::10]:53")]
+        {
+            let socket = world.pod2.run(|| UdpSocket::bind(bind).unwrap());
+            socket.connect(to).unwrap();
+            socket.set_read_timeout(Some(WAIT)).unwrap();
+            for _ in 0..3 {
+                socket.send(b"x").unwrap();
+                let mut buffer = [0; 64];
+                let len = socket.recv(&mut buffer).unwrap();
+                assert!(buffer[..len].starts_with(b"pod3 "), "{to}");
+            }
+        }
+    });
+}
+
+/// Long transfers, and a second exchange on a connection, pass the way of later packets.
+#[test]
+#[ignore = "needs root: make test"]
+fn connections_go_on() {
+    in_netns(|| {
+        let world = World::start();
+        serve_tcp(&world.pod3, "pod3", "[::]:8080");
+        serve_tcp(&world.pod2, "pod2", "[::]:8080");
+        let to3 = mk_endpoint("10.77.1.3", 8080, Place::LocalPod);
+        let to2 = mk_endpoint("10.77.1.2", 8080, Place::LocalPod);
+        world.serve(&mk_frontend("10.96.0.10", 80, 1), &mk_group(1, &[to3]));
+        world.serve(&mk_frontend("10.96.0.11", 80, 2), &mk_group(2, &[to2]));
+        for to in ["10.96.0.10:80", "10.96.0.11:80"] {
+            let mut stream = world.pod2.run(|| dial(to));
+            let first = ask(&mut stream);
+            for _ in 0..200 {
+                assert_eq!(ask(&mut stream), first, "{to}");
+            }
+        }
+    });
+}
+
+/// The same source port to a Service and directly to its endpoint, in both orders, to one of two
+/// Services with one endpoint each: all of them get through and stay.
+#[test]
+#[ignore = "needs root: make test"]
+fn one_source_port_for_a_service_and_its_endpoint() {
+    in_netns(|| {
+        let world = World::start();
+        serve_tcp(&world.pod3, "pod3", "[::]:8080");
+        let v4 = mk_endpoint("10.77.1.3", 8080, Place::LocalPod);
+        let v6 = mk_endpoint("fd00:77:1::3", 8080, Place::LocalPod);
+        for (address, id, endpoint) in
+            [("10.96.0.10", 1, v4), ("fd00:96::10", 2, v6), ("10.96.0.20", 3, v4)]
+        {
+            world.serve(&mk_frontend(address, 80, id), &mk_group(id, &[endpoint]));
+        }
+        for (port, tos) in [
+            (40000, ["10.96.0.10:80", "10.77.1.3:8080"]),
+            (40001, ["10.77.1.3:8080", "10.96.0.10:80"]),
+            (20000, ["10.96.0.10:80", "10.77.1.3:8080"]),
+            (20001, ["10.77.1.3:8080", "10.96.0.10:80"]),
+            (40002, ["[fd00:96::10]:80", "[fd00:77:1::3]:8080"]),
+            (40003, ["[fd00:77:1::3]:8080", "[fd00:96::10]:80"]),
+            (40004, ["10.96.0.10:80", "10.96.0.20:80"]),
+        ] {
+            // The port that is left is used for each other end.
+            world.pod2.sh(&format!("sysctl -qw net.ipv4.ip_local_port_range='{port} {port}'"));
+            // Twice: with the ports of connections that just ended.
+            for round in 0..2 {
+                let mut streams = tos.map(|to| world.pod2.run(|| dial(to)));
+                let first = streams.each_mut().map(ask);
+                for (stream, first) in streams.iter_mut().zip(&first) {
+                    assert_eq!(stream.local_addr().unwrap().port(), port);
+                    assert_eq!(ask(stream), *first, "{port} {tos:?} {round}");
+                }
+                assert_ne!(first[0].1, first[1].1, "{port} {tos:?}: the endpoint tells them apart");
+                for stream in streams {
+                    end(stream);
+                }
+            }
+        }
+        let version = world.switch.ovs.appctl(&["version"]);
+        assert!(version.contains("Open vSwitch"), "it is alive: {version}");
+    });
+}
+
+/// Connections spread over endpoints; with affinity a client stays at one, until that goes.
+#[test]
+#[ignore = "needs root: make test"]
+fn affinity_keeps_a_client_at_an_endpoint_that_serves() {
+    in_netns(|| {
+        let world = World::start();
+        let node = mk_service_node(Families::Dual);
+        let ports: Vec<u16> = (8080..8088).collect();
+        for port in &ports {
+            serve_tcp(&world.pod3, "pod3", &format!("[::]:{port}"));
+        }
+        for (n, pod_ip, address) in
+            [(1, "10.77.1.3", "10.96.0.10"), (3, "fd00:77:1::3", "fd00:96::10")]
+        {
+            let endpoints: Vec<_> =
+                ports.iter().map(|port| mk_endpoint(pod_ip, *port, Place::LocalPod)).collect();
+            world.serve(&mk_frontend(address, 80, n), &mk_group(n, &endpoints));
+            let affine = Frontend { affinity: Some(600), ..mk_frontend(address, 90, n + 1) };
+            let mut members = Group { affinity: true, ..mk_group(n + 1, &endpoints) };
+            world.serve(&affine, &members);
+
+            let serving = |port: u16| {
+                let to = SocketAddr::new(ip(address), port).to_string();
+                let mut stream = world.pod2.run(|| dial(&to));
+                ask(&mut stream);
+                let port = endpoint_of(&world, &stream);
+                end(stream);
+                port
+            };
+            let mut seen = BTreeMap::new();
+            for _ in 0..60 {
+                *seen.entry(serving(80)).or_insert(0) += 1;
+            }
+            assert!(seen.len() >= 4, "connections are spread: {seen:?}");
+            let first = serving(90);
+            for _ in 0..20 {
+                assert_eq!(serving(90), first, "a client stays");
+            }
+            // It goes from this Service, while another one has it still.
+            members.endpoints.retain(|endpoint| endpoint.port != first);
+            let mgmt = world.switch.ovs.mgmt("br-int").display().to_string();
+            world.switch.ovs.ofctl(&["del-flows", &mgmt, &format!("table=58,reg7={:#x}", n + 1)]);
+            let flows = super::fixture::flows(
+                group(&members)
+                    .into_iter()
+                    .filter(|intent| matches!(intent, openflow::Intent::Flow(_)))
+                    .collect(),
+            );
+            world.switch.add(&flows);
+            for intent in group(&members) {
+                if let openflow::Intent::Group(group) = intent {
+                    world.switch.ovs.ofctl(&["mod-group", &mgmt, &group.normalize().to_string()]);
+                }
+            }
+            let second = serving(90);
+            assert_ne!(second, first, "a client goes on at another endpoint");
+            for _ in 0..20 {
+                assert_eq!(serving(90), second);
+            }
+            // What was learned goes with the frontend.
+            let learned = || {
+                let dump = world.switch.ovs.ofctl(&["dump-flows", &mgmt, "table=56"]);
+                dump.lines().filter(|line| line.contains("hard_timeout")).count()
+            };
+            assert_eq!(learned(), 1);
+            for flow in super::fixture::flows(frontend_flows(&node, &affine)) {
+                let text = flow.normalize().to_string();
+                let (matching, _) = text.split_once(" actions=").unwrap();
+                let (_, matching) = matching.split_once("table=").unwrap();
+                world.switch.ovs.ofctl(&[
+                    "--strict",
+                    "del-flows",
+                    &mgmt,
+                    &format!("table={matching}"),
+                ]);
+            }
+            assert_eq!(learned(), 0);
+        }
+    });
+}
+
+/// Ends a connection from the server's side, so that its port is free at once.
+fn end(mut stream: TcpStream) {
+    stream.write_all(b"q").unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+/// The port of the endpoint that serves a connection, as connection tracking knows it.
+fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
+    let (local, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+    let dump = world.switch.ovs.appctl(&["dpctl/dump-conntrack"]);
+    let ports = format!("dst={},sport={},dport={})", peer.ip(), local.port(), peer.port());
+    let entry = dump.lines().find(|line| line.contains(&ports));
+    let entry = entry.unwrap_or_else(|| panic!("no connection {ports}: {dump}"));
+    let (_, reply) = entry.split_once("reply=(").unwrap();
+    let (_, port) = reply.split_once("sport=").unwrap();
+    port.split(',').next().and_then(|port| port.parse().ok()).unwrap()
+}
