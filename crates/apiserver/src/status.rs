@@ -122,6 +122,13 @@ impl FieldError {
         Self::new("FieldValueNotFound", field, format!("Not found: {value}"))
     }
 
+    /// The same of a part of another object.
+    #[must_use]
+    pub fn within(mut self, parent: &str) -> Self {
+        self.field = format!("{parent}.{}", self.field);
+        self
+    }
+
     /// The value has too many bytes.
     pub fn too_long(field: &str, limit: usize) -> Self {
         let message = format!("Too long: may not be more than {limit} bytes");

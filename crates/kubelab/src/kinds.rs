@@ -15,6 +15,7 @@ mod pod_table;
 mod rbac;
 mod service;
 mod util;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) use namespace::{CONTENT_FINALIZER, ensure_defaults};
 pub(crate) use node::{NOT_READY, UNREACHABLE};
 pub(crate) use pod::POD;
 pub(crate) use util::{each, text};
+pub(crate) use workload::{Round, share};
 
 /// The collection of ServiceAccounts.
 pub(crate) const SERVICE_ACCOUNTS: &str = "serviceaccounts";
@@ -301,6 +303,32 @@ fn register_groups(registry: &Arc<Registry>, maker: &Maker, to: &Connectors) {
     );
     slices.counts_generation = true;
     registry.insert(slices);
+
+    for (kind, plural, short, columns) in [
+        (
+            "Deployment",
+            "deployments",
+            &["deploy"][..],
+            "Name, Ready, Up-to-date, Available, Age | Containers, Images, Selector",
+        ),
+        (
+            "ReplicaSet",
+            "replicasets",
+            &["rs"],
+            "Name, Desired, Current, Ready, Age | Containers, Images, Selector",
+        ),
+    ] {
+        let names = Names::grouped("apps", kind, plural, Namespaced).short(short);
+        let rules = match kind {
+            "Deployment" => workload::Rules::Deployment,
+            _ => workload::Rules::ReplicaSet,
+        };
+        let mut workloads = maker.stored(names, columns, Arc::new(rules));
+        workloads.categories = vec!["all".to_owned()];
+        workloads.counts_generation = true;
+        workloads.subresources = vec![status_of(&workloads)];
+        registry.insert(workloads);
+    }
 
     let mut policies = maker.stored(
         Names::grouped("networking.k8s.io", "NetworkPolicy", "networkpolicies", Namespaced)

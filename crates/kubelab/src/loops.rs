@@ -1,5 +1,6 @@
 //! The control loops inside of the server: namespaces, owned objects, the life of nodes,
-//! Pods of Nodes that do not exist, EndpointSlices of Services.
+//! Pods of Nodes that do not exist, EndpointSlices of Services, Pods of
+//! ReplicaSets and these of Deployments.
 //!
 //! Each is level-triggered: it looks at everything whenever something changed, and does what is
 //! missing. Changes that come close together are looked at once. Nodes are also looked at when
@@ -11,6 +12,7 @@ mod namespaces;
 mod nodes;
 mod orphans;
 mod slices;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ pub(crate) fn start(api: &Arc<Api>, ca_pem: &str, node_grace: Duration) {
     run(api, Duration::MAX, garbage::step);
     let mut slices = slices::Slices::default();
     run(api, Duration::MAX, move |api| slices.step(api));
+    run(api, Duration::MAX, workloads::step);
     let patience = (node_grace / 8).min(Duration::from_secs(5));
     let mut nodes = nodes::Nodes::new(api, node_grace);
     run(api, patience, move |api| nodes.step(api));

@@ -78,7 +78,7 @@ impl Strategy for Rules {
     }
 }
 
-fn default_spec(spec: &mut Value) {
+pub(super) fn default_spec(spec: &mut Value) {
     for (field, value) in [
         ("restartPolicy", json!("Always")),
         ("dnsPolicy", json!("ClusterFirst")),
@@ -164,7 +164,7 @@ fn default_volume(volume: &mut Value) {
     }
 }
 
-fn validate(spec: &Value) -> Vec<FieldError> {
+pub(super) fn validate(spec: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let volumes: Vec<&str> = each(spec, "volumes").map(|volume| text(volume, "name")).collect();
     for (index, name) in volumes.iter().enumerate() {

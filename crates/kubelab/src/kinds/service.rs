@@ -1,6 +1,6 @@
 //! Services: defaults, addresses and node ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use apiserver::meta;
@@ -373,24 +373,39 @@ fn free_address(range: &IpNet, taken: &BTreeSet<String>) -> Option<String> {
 
 fn allocate_node_ports(spec: &mut Value, taken: &mut BTreeSet<i64>) -> Result<(), FieldError> {
     let wants = opens_node_ports(spec) && spec["allocateLoadBalancerNodePorts"] != false;
+    // One port of several protocols has one port of the nodes.
+    let mut given: BTreeMap<i64, i64> = BTreeMap::new();
     for (index, port) in each_mut(spec, "ports").enumerate() {
-        if wants || !port["nodePort"].is_null() {
-            let field = format!("spec.ports[{index}].nodePort");
-            port["nodePort"] = json!(node_port(&port["nodePort"], &field, taken)?);
+        if !wants && port["nodePort"].is_null() {
+            continue;
         }
+        let number = port["port"].as_i64().unwrap_or(0);
+        let wanted = port["nodePort"].as_i64().filter(|wanted| *wanted != 0);
+        let same = given.get(&number).filter(|own| wanted.is_none_or(|wanted| wanted == **own));
+        let own = match same {
+            Some(own) => *own,
+            None => node_port(wanted, &format!("spec.ports[{index}].nodePort"), taken)?,
+        };
+        given.insert(number, own);
+        port["nodePort"] = json!(own);
     }
     if has_health_port(spec) {
-        let field = "spec.healthCheckNodePort";
-        spec["healthCheckNodePort"] = json!(node_port(&spec["healthCheckNodePort"], field, taken)?);
+        let wanted = spec["healthCheckNodePort"].as_i64().filter(|wanted| *wanted != 0);
+        let own = node_port(wanted, "spec.healthCheckNodePort", taken)?;
+        spec["healthCheckNodePort"] = json!(own);
     }
     Ok(())
 }
 
 /// The wanted port of the nodes if it is free, or any.
-fn node_port(wanted: &Value, field: &str, taken: &mut BTreeSet<i64>) -> Result<i64, FieldError> {
+fn node_port(
+    wanted: Option<i64>,
+    field: &str,
+    taken: &mut BTreeSet<i64>,
+) -> Result<i64, FieldError> {
     let refuse = |number, why| Err(FieldError::invalid(field, number, why));
-    let number = match wanted.as_i64() {
-        Some(number) if number != 0 => {
+    let number = match wanted {
+        Some(number) => {
             if !NODE_PORTS.contains(&number) {
                 let why = "provided port is not in the valid range. The range of valid ports is \
                            30000-32767";
@@ -398,7 +413,7 @@ fn node_port(wanted: &Value, field: &str, taken: &mut BTreeSet<i64>) -> Result<i
             }
             number
         }
-        _ => {
+        None => {
             let random = || NODE_PORTS.start() + i64::from(rand::random::<u16>() % 2768);
             let mut free = (0..64).map(|_| random()).chain(NODE_PORTS);
             match free.find(|number| !taken.contains(number)) {

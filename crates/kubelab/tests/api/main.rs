@@ -13,3 +13,4 @@ mod schedule;
 mod tokens;
 mod util;
 mod watches;
+mod workloads;
