@@ -52,6 +52,19 @@ pub async fn get(client: &Client, object: ObjectPath<'_>) -> Result<Value, ApiEr
     object.call(Verb::Get).send(client).await
 }
 
+/// Reads all objects of a kind, as the list that the server gives; the path's name does not count.
+///
+/// # Errors
+/// When the server does not answer with them.
+pub async fn list(client: &Client, path: ObjectPath<'_>) -> Result<Value, ApiError> {
+    let call = Call::to(Verb::List, path.group, path.version, path.plural);
+    let call = match path.namespace {
+        Some(namespace) => call.namespace(namespace),
+        None => call,
+    };
+    call.send(client).await
+}
+
 /// Deletes an object; one that is gone is no error.
 ///
 /// # Errors
@@ -69,4 +82,16 @@ pub async fn delete(client: &Client, object: ObjectPath<'_>) -> Result<(), ApiEr
 /// When the server refuses.
 pub async fn merge(client: &Client, object: ObjectPath<'_>, patch: &Value) -> Result<(), ApiError> {
     object.call(Verb::Patch).merge(patch).run(client).await
+}
+
+/// Changes the status of an object by a merge patch.
+///
+/// # Errors
+/// When the server refuses.
+pub async fn merge_status(
+    client: &Client,
+    object: ObjectPath<'_>,
+    patch: &Value,
+) -> Result<(), ApiError> {
+    object.call(Verb::Patch).subresource("status").merge(patch).run(client).await
 }

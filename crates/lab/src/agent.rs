@@ -12,8 +12,7 @@ use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::NodeLayout;
 use crate::process::{Start, last_words};
-use crate::state::{Mode, Store};
-use crate::variant::Variant;
+use crate::state::{LabState, Mode, Proxy, Store};
 
 /// Role of the agent in the state file.
 pub const ROLE: &str = "agent";
@@ -31,7 +30,7 @@ pub fn prepare(store: &Store, node: &str) -> Result<()> {
         fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
     }
     let conf = layout.agent_conf();
-    let text = serde_saphyr::to_string(&agent_conf(&layout, state.mode, state.variant))
+    let text = serde_saphyr::to_string(&agent_conf(&layout, &state))
         .doing(|| "encode the agent's configuration".into())?;
     fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
     let list = layout.cni_conf();
@@ -149,7 +148,8 @@ fn installed(plugin: &str) -> bool {
     ["/opt/cni/bin", "/usr/lib/cni"].iter().any(|d| std::path::Path::new(d).join(plugin).exists())
 }
 
-fn agent_conf(node: &NodeLayout, mode: Mode, variant: Variant) -> Value {
+fn agent_conf(node: &NodeLayout, state: &LabState) -> Value {
+    let (mode, variant) = (state.mode, state.variant);
     let mut conf = json!({
         "ovsBridge": crate::ovs::BRIDGE,
         "ovsDatapathType": variant.datapath.name(),
@@ -160,6 +160,9 @@ fn agent_conf(node: &NodeLayout, mode: Mode, variant: Variant) -> Value {
         "tunnelType": variant.tunnel.name(),
     });
     if mode != Mode::Standalone {
+        if state.proxy == Proxy::All {
+            conf["antreaProxy"] = json!({ "proxyAll": true });
+        }
         conf["clientConnection"] = json!({ "kubeconfig": node.kubeconfig("agent") });
         // The outside host plays the DNS server, where a scenario has one.
         let outside = addressing::outside(variant.family);
@@ -194,12 +197,15 @@ mod tests {
     fn configurations_name_the_nodes_own_sockets() {
         let layout = Layout::new(Path::new("/run/x")).unwrap();
         let node = layout.node("node-1");
-        let conf = agent_conf(&node, Mode::Standalone, Variant::default());
-        assert_eq!(conf["ovsRunDir"], "/run/x/nodes/node-1/ovs");
-        assert!(conf.get("clientConnection").is_none());
-        assert!(
-            agent_conf(&node, Mode::Cluster, Variant::default()).get("clientConnection").is_some()
-        );
+        let conf = |mode| agent_conf(&node, &LabState::new(mode, "/bin".into()));
+        let alone = conf(Mode::Standalone);
+        assert_eq!(alone["ovsRunDir"], "/run/x/nodes/node-1/ovs");
+        assert!(alone.get("clientConnection").is_none());
+        assert!(conf(Mode::Cluster).get("clientConnection").is_some());
+        assert!(conf(Mode::Cluster).get("antreaProxy").is_none());
+        let mut all = LabState::new(Mode::Cluster, "/bin".into());
+        all.proxy = Proxy::All;
+        assert_eq!(agent_conf(&node, &all)["antreaProxy"]["proxyAll"], true);
         assert_eq!(cni_conf(&node)["plugins"][0]["type"], "antrea");
     }
 }

@@ -192,7 +192,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 23] = [
+const SCENARIOS: [Scenario; 25] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -324,6 +324,18 @@ const SCENARIOS: [Scenario; 23] = [
         about: "Pods reach Services: spread, hairpin, affinity, refusals, endpoints that change or are no Pods",
         needs: Needs::Nothing,
         run: services::run,
+    },
+    Scenario {
+        name: "services-node",
+        about: "nodes and the outside reach Services: node ports, load balancers, policies, ranges",
+        needs: Needs::Nothing,
+        run: services::node::run,
+    },
+    Scenario {
+        name: "services-faults",
+        about: "no request fails while all endpoints are replaced and while agents restart",
+        needs: Needs::Nothing,
+        run: services::faults::run,
     },
     Scenario {
         name: "clean",

@@ -119,6 +119,9 @@ pub struct UpArgs {
     /// Number of antrea-controllers, each a process of its own; all of them serve the agents.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::cluster::controllers::MAX)), conflicts_with = "standalone")]
     pub controllers: u8,
+    /// Agents serve everybody's traffic to Services, not only that of Pods.
+    #[arg(long, conflicts_with = "standalone")]
+    pub proxy_all: bool,
     /// Use this API server and its controllers; the lab brings only nodes and their kubelets.
     #[arg(long, value_name = "FILE", conflicts_with = "standalone")]
     pub kubeconfig: Option<PathBuf>,

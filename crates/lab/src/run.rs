@@ -17,7 +17,7 @@ use crate::error::{Doing, LabError, Result};
 use crate::kubelet::{self, KubeletOptions};
 use crate::layout::Layout;
 use crate::sandbox::PodIdentity;
-use crate::state::{self, Mode, SchedulerChoice, Store};
+use crate::state::{self, Mode, Proxy, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
 use crate::variant::{Datapath, IPV6_MTU, IpFamily, Tunnel, Variant};
@@ -201,6 +201,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
         underlay_mtu: args.underlay_mtu,
         node_grace: Duration::from_secs(args.node_grace.into()),
         n_controllers: args.controllers,
+        proxy: if args.proxy_all { Proxy::All } else { Proxy::Pods },
         ..UpOptions::new(args.nodes, variant, mode, bin_dir)
     })
 }

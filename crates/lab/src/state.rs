@@ -42,6 +42,17 @@ pub enum SchedulerChoice {
     Theirs,
 }
 
+/// Whose traffic to Services the agents serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Proxy {
+    /// That of Pods.
+    #[default]
+    Pods,
+    /// Everybody's: `antreaProxy.proxyAll`.
+    All,
+}
+
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
@@ -110,6 +121,9 @@ pub struct LabState {
     /// Number of the controller's replicas.
     #[serde(default = "one")]
     pub n_controllers: u8,
+    /// Whose traffic to Services the agents serve.
+    #[serde(default)]
+    pub proxy: Proxy,
     /// Port of our API server on loopback.
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
@@ -150,6 +164,7 @@ impl LabState {
             underlay_mtu: usual_mtu(),
             node_grace: usual_grace(),
             n_controllers: 1,
+            proxy: Proxy::Pods,
             api_port: None,
             up_seconds: None,
             keeper: ProcessId::me(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{self, Layout};
-use crate::state::{LabState, Mode, NodeState, Phase, SchedulerChoice, Store};
+use crate::state::{LabState, Mode, NodeState, Phase, Proxy, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
 use crate::variant::{Datapath, Variant};
@@ -34,6 +34,8 @@ pub struct UpOptions {
     pub node_grace: Duration,
     /// Number of the controller's replicas.
     pub n_controllers: u8,
+    /// Whose traffic to Services the agents serve.
+    pub proxy: Proxy,
 }
 
 impl UpOptions {
@@ -51,6 +53,7 @@ impl UpOptions {
             underlay_mtu: UNDERLAY_MTU,
             node_grace: kubelab::NODE_GRACE,
             n_controllers: 1,
+            proxy: Proxy::Pods,
         }
     }
 }
@@ -92,6 +95,7 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     state.underlay_mtu = options.underlay_mtu;
     state.node_grace = options.node_grace;
     state.n_controllers = options.n_controllers;
+    state.proxy = options.proxy;
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let names: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();

@@ -5,6 +5,8 @@
 //! meets itself.
 
 mod calls;
+pub(super) mod faults;
+pub(super) mod node;
 mod ports;
 mod world;
 
@@ -221,7 +223,7 @@ fn outside_of_pods(world: &World<'_>, context: &Context<'_>) -> Result<()> {
     servers.push(("outside".into(), layout.outside_netns(), addressing::outside(family)));
     for (name, netns, addresses) in &servers {
         let port = probe::serve(netns, name, addresses)?;
-        world.add_service_by_hand(&format!("at-{name}"), addresses, port)?;
+        world.add_service_by_hand(&format!("at-{name}"), addresses, port, "")?;
     }
     for (name, _, _) in &servers {
         let service = format!("at-{name}");

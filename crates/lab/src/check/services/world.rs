@@ -11,7 +11,7 @@ use super::IN_FORCE;
 use super::calls::{Transport, ask};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, builtin_server};
 use crate::state::Store;
 use crate::up::POD_PATIENCE;
 use crate::{addressing, cluster, pods};
@@ -21,9 +21,9 @@ const NAMESPACE: &str = "services";
 /// The Pods of the Service `web`.
 pub(super) const WEB: [&str; 3] = ["services/web-1", "services/web-2", "services/web-3"];
 /// The port at which Services are asked.
-const PORT: u16 = 80;
+pub(super) const PORT: u16 = 80;
 
-/// A Pod that asks.
+/// Who asks: a Pod, a node or the outside host.
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) node: String,
@@ -41,6 +41,26 @@ impl Client {
             addresses: sandbox.addresses(),
             gateways: sandbox.gateways(),
         }
+    }
+
+    /// A host by its name; a node is on itself.
+    pub(super) fn host(
+        name: &str,
+        netns: PathBuf,
+        addresses: Vec<IpAddr>,
+        gateways: Vec<IpAddr>,
+    ) -> Self {
+        Self { name: name.to_owned(), node: name.to_owned(), netns, addresses, gateways }
+    }
+
+    /// Its own addresses.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// The addresses of its node's gateway.
+    pub(super) fn gateways(&self) -> Vec<IpAddr> {
+        self.gateways.clone()
     }
 
     /// Its own address of another one's family.
@@ -160,6 +180,93 @@ impl<'a> World<'a> {
         self.await_pod(name)
     }
 
+    /// Makes a Pod that serves until its time is over when it is asked to end, and waits for it.
+    pub(super) fn add_lasting_pod(
+        &self,
+        name: &str,
+        node: &str,
+        app: &str,
+        seconds: u32,
+    ) -> Result<()> {
+        let server = builtin_server(&format!("{NAMESPACE}/{name}"))?.argv.join(" ");
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\n\
+             metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{app: {app}}}}}\n\
+             spec:\n  nodeName: {node}\n  terminationGracePeriodSeconds: {seconds}\n  \
+             containers:\n  - name: c\n    image: antrea-lab/echo\n    \
+             command: [sh, -c, \"trap '' TERM; exec {server}\"]\n"
+        );
+        cluster::apply(self.store, &text)?;
+        self.await_pod(name)?;
+        let pod = self.client(name)?;
+        for ip in pod.addresses() {
+            let target = SocketAddr::new(*ip, crate::echo::PORT);
+            let within = Duration::from_secs(1);
+            let what = format!("{name} serves");
+            eventually(POD_PATIENCE, &what, || {
+                ask(&pod, target, Transport::Tcp, within).map(drop)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives a Pod another label.
+    pub(super) fn set_app(&self, name: &str, app: &str) -> Result<()> {
+        let patch = serde_json::json!({ "metadata": { "labels": { "app": app } } });
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            let set = objects::merge(&client, path("pods", name), &patch).await;
+            set.map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("label Pod {name}"))
+    }
+
+    /// Waits until the API has no such Pod any more.
+    pub(super) fn await_gone(&self, name: &str) -> Result<()> {
+        wait_for(POD_PATIENCE, &format!("Pod {name} is gone"), || {
+            pods::find(self.store, &format!("{NAMESPACE}/{name}")).is_err().then_some(())
+        })
+    }
+
+    /// Waits until a Service has so many ready endpoints of each family.
+    pub(super) fn await_endpoints(&self, service: &str, n: usize) -> Result<()> {
+        let families = addressing::service_cidrs(self.store.get().variant.family).len();
+        let what = format!("Service {service} has {n} ready endpoints");
+        eventually(IN_FORCE, &what, || {
+            let seen = self.n_ready(service)?;
+            if seen == n * families {
+                return Ok(());
+            }
+            Err(LabError::new(format!("it has {seen} of {families} families")))
+        })
+    }
+
+    fn n_ready(&self, service: &str) -> Result<usize> {
+        let list = cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            let all = ObjectPath {
+                group: "discovery.k8s.io",
+                version: "v1",
+                plural: "endpointslices",
+                namespace: Some(NAMESPACE),
+                name: "",
+            };
+            objects::list(&client, all).await.map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| "list EndpointSlices".into())?;
+        let slices = list["items"].as_array().into_iter().flatten();
+        let own = slices
+            .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
+        let endpoints = own.filter_map(|slice| slice["endpoints"].as_array()).flatten();
+        Ok(endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true).count())
+    }
+
+    /// Makes many Services of the Pods with a label.
+    pub(super) fn add_services(&self, names: &[String], app: &str) -> Result<()> {
+        let text: String = names.iter().map(|name| service(name, &selector(app))).collect();
+        cluster::apply(self.store, &text)
+    }
+
     /// Asks for a Pod's end.
     pub(super) fn delete_pod(&self, name: &str) -> Result<()> {
         cluster::run_async(async {
@@ -173,7 +280,52 @@ impl<'a> World<'a> {
 
     /// Makes a Service of the Pods with a label.
     pub(super) fn add_service(&self, name: &str, app: &str) -> Result<()> {
-        cluster::apply(self.store, &service(name, &selector(app)))
+        self.add_service_of(name, app, "")
+    }
+
+    /// The same with more in its `spec`.
+    pub(super) fn add_service_of(&self, name: &str, app: &str, spec: &str) -> Result<()> {
+        cluster::apply(self.store, &service(name, &(selector(app) + spec)))
+    }
+
+    /// Whether somebody is one of our Pods.
+    pub(super) fn is_client(&self, who: &Client) -> bool {
+        self.clients.iter().any(|own| own.name == who.name)
+    }
+
+    /// The port of the nodes, one for both TCP and UDP.
+    pub(super) fn node_port(&self, name: &str) -> Result<u16> {
+        let object = self.read(name)?;
+        let ports = object["spec"]["ports"].as_array().into_iter().flatten();
+        let ports: Vec<u64> = ports.filter_map(|port| port["nodePort"].as_u64()).collect();
+        let [tcp, udp] = ports.as_slice() else {
+            return Err(LabError::new(format!("Service {name} has node ports {ports:?}")));
+        };
+        if tcp != udp {
+            return Err(LabError::new(format!("Service {name} has node ports {tcp} and {udp}")));
+        }
+        u16::try_from(*tcp).doing(|| "read the node port".into())
+    }
+
+    /// Changes the status of a Service.
+    pub(super) fn set_status(&self, name: &str, patch: &Value) -> Result<()> {
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            objects::merge_status(&client, path("services", name), patch)
+                .await
+                .map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("set the status of Service {name}"))
+    }
+
+    fn read(&self, name: &str) -> Result<Value> {
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            objects::get(&client, path("services", name))
+                .await
+                .map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("read Service {name}"))
     }
 
     /// Makes a Service of these addresses.
@@ -182,8 +334,9 @@ impl<'a> World<'a> {
         name: &str,
         addresses: &[IpAddr],
         port: u16,
+        spec: &str,
     ) -> Result<()> {
-        let mut text = service(name, "");
+        let mut text = service(name, spec);
         for address in addresses {
             let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
             text.push_str(&format!(
@@ -201,13 +354,7 @@ impl<'a> World<'a> {
 
     /// Where a Service is asked: once for each family.
     pub(super) fn targets(&self, name: &str) -> Result<Vec<SocketAddr>> {
-        let object: Value = cluster::run_async(async {
-            let client = cluster::admin(self.store).await?;
-            objects::get(&client, path("services", name))
-                .await
-                .map_err(|error| LabError::new(error.chain()))
-        })
-        .doing(|| format!("read Service {name}"))?;
+        let object = self.read(name)?;
         let addresses = object["spec"]["clusterIPs"].as_array().into_iter().flatten();
         let found: Vec<SocketAddr> = addresses
             .filter_map(|ip| Some(SocketAddr::new(ip.as_str()?.parse().ok()?, PORT)))
