@@ -4,7 +4,7 @@
 # it is.
 set -eu
 
-packages="openvswitch-switch nftables iptables iproute2 ethtool conntrack tcpdump containernetworking-plugins gcc libc6-dev $*"
+packages="openvswitch-switch nftables iptables iproute2 iputils-ping ethtool conntrack tcpdump containernetworking-plugins gcc libc6-dev $*"
 missing=""
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"

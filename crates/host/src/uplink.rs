@@ -9,6 +9,7 @@
 //! exchanged.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
@@ -33,7 +34,15 @@ pub enum UplinkError {
     /// Reading or changing a route failed.
     #[error("move routes")]
     Route(#[from] RouteError),
+    /// Somebody takes from the new link what it is given.
+    #[error("{0} keeps losing the addresses and routes that it is given")]
+    Lost(String),
 }
+
+/// A link that was just made settles within this time.
+const SETTLES: Duration = Duration::from_secs(3);
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How to find the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,23 +102,50 @@ pub fn find(rtnl: &Rtnl, by: &Transport) -> Result<Uplink, UplinkError> {
 /// brought up. Returns what is on the new link then.
 pub fn move_to(rtnl: &Rtnl, from: IfIndex, to: IfIndex) -> Result<Uplink, UplinkError> {
     let old = facts(rtnl, link::get_by_index(rtnl, from)?)?;
+    let deadline = Instant::now() + SETTLES;
+    loop {
+        let moved = bring_over(rtnl, &old, to);
+        if moved.is_ok() {
+            for address in old.addresses.iter().filter(|address| !address.temporary) {
+                address::delete(rtnl, from, address.net)?;
+            }
+        }
+        let new = facts(rtnl, link::get_by_index(rtnl, to)?)?;
+        match moved {
+            Ok(()) if has_all(&new, &old) => return Ok(new),
+            Err(error @ UplinkError::Link(_)) => return Err(error),
+            moved if Instant::now() >= deadline => {
+                return moved.and(Err(UplinkError::Lost(new.name)));
+            }
+            // Whoever made the link may take it down once more to set its MAC: that makes next hops
+            // unreachable, and takes routes away, IPv6 addresses too.
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn bring_over(rtnl: &Rtnl, old: &Uplink, to: IfIndex) -> Result<(), UplinkError> {
     if !link::get_by_index(rtnl, to)?.up {
         link::set_up(rtnl, to)?;
     }
-    let movable = |address: &&Address| !address.temporary;
-    for address in old.addresses.iter().filter(movable) {
+    for address in old.addresses.iter().filter(|address| !address.temporary) {
         address::replace(rtnl, &Address { index: to, tentative: false, ..address.clone() })?;
     }
     // Routes on the link come first: next hops of the others are checked against them.
     let mut routes: Vec<&Route> = old.routes.iter().filter(|route| is_movable(route)).collect();
     routes.sort_by_key(|route| (route.via.is_some() && !route.onlink, route.is_default()));
-    for route in routes {
-        move_route(rtnl, route, to)?;
-    }
-    for address in old.addresses.iter().filter(movable) {
-        address::delete(rtnl, from, address.net)?;
-    }
-    facts(rtnl, link::get_by_index(rtnl, to)?)
+    routes.into_iter().try_for_each(|route| move_route(rtnl, route, to))
+}
+
+/// Whether a link has what another one had. Pure.
+fn has_all(new: &Uplink, old: &Uplink) -> bool {
+    let has_address = |old: &Address| new.addresses.iter().any(|now| now.net == old.net);
+    let has_route = |old: &Route| {
+        let same = |now: &Route| (now.dst, now.table, now.via) == (old.dst, old.table, old.via);
+        new.routes.iter().any(same)
+    };
+    old.addresses.iter().filter(|address| !address.temporary).all(has_address)
+        && old.routes.iter().filter(|route| is_movable(route)).all(has_route)
 }
 
 /// IPv4 takes a route's place whatever its link is. IPv6 may keep the old one beside it: that goes

@@ -216,9 +216,14 @@ impl RuleInfo {
     }
 }
 
+/// One direction of a Pod.
+type PlacedPod = (Direction, Arc<PodKey>);
+
 /// A policy that is known.
 #[derive(Debug)]
 struct PolicyState {
+    /// Its UID, shared by those who note it.
+    uid: Arc<str>,
     latest: Arc<NetworkPolicy>,
     /// Set while the latest version waits for targets.
     hold: Option<Hold>,
@@ -226,7 +231,7 @@ struct PolicyState {
     /// Hashes of the installed version's rules.
     identities: Vec<RuleOwner>,
     parts: BTreeMap<RuleOwner, InstalledPart>,
-    isolated: BTreeMap<(Direction, PodKey), bool>,
+    isolated: BTreeMap<PlacedPod, bool>,
     dns_pods: BTreeSet<PodKey>,
     problems: Vec<String>,
     /// Whether a rule waits for its peers.
@@ -259,8 +264,10 @@ pub struct Realizer {
     retired: VecDeque<(Duration, ConjId, RuleInfo)>,
     slots: Slots,
     table: FlowTable,
-    isolation: BTreeMap<(Direction, PodKey), BTreeMap<String, bool>>,
-    shown_isolation: BTreeMap<(Direction, PodKey), Isolation>,
+    isolation: BTreeMap<PlacedPod, BTreeMap<Arc<str>, bool>>,
+    shown_isolation: BTreeMap<PlacedPod, Isolation>,
+    /// Each Pod that is isolated, once: policies share it.
+    isolated_pods: BTreeSet<Arc<PodKey>>,
     dns: BTreeMap<PodKey, BTreeSet<String>>,
     shown_dns: BTreeMap<PodKey, OfPort>,
     refused: BTreeMap<ConjId, String>,
@@ -272,7 +279,7 @@ pub struct Realizer {
     stale_slots: BTreeSet<Slot>,
     stale_status: BTreeSet<String>,
     stale_rules: BTreeSet<ConjId>,
-    stale_isolation: BTreeSet<(Direction, PodKey)>,
+    stale_isolation: BTreeSet<PlacedPod>,
     stale_dns: BTreeSet<PodKey>,
     ops: Vec<Op>,
 }
@@ -302,6 +309,7 @@ impl Realizer {
             table: FlowTable::default(),
             isolation: BTreeMap::new(),
             shown_isolation: BTreeMap::new(),
+            isolated_pods: BTreeSet::new(),
             dns: BTreeMap::new(),
             shown_dns: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -570,8 +578,9 @@ impl Realizer {
         let groups = self.applied_to.iter().filter(|(_, group)| group.members.contains_key(key));
         let names: Vec<String> = groups.map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
+        let shared = self.share(key);
         for direction in [Direction::Egress, Direction::Ingress] {
-            self.stale_isolation.insert((direction, key.clone()));
+            self.stale_isolation.insert((direction, Arc::clone(&shared)));
         }
         self.stale_dns.insert(key.clone());
     }
@@ -661,6 +670,7 @@ impl Realizer {
         for place in std::mem::take(&mut self.stale_isolation) {
             self.emit_isolation(place);
         }
+        self.isolated_pods.retain(|pod| Arc::strong_count(pod) > 1);
         for pod in std::mem::take(&mut self.stale_dns) {
             let wanted = self.dns.contains_key(&pod);
             let port = self.pods.get(&pod).filter(|_| wanted).map(|pod| pod.ofport);
@@ -677,10 +687,20 @@ impl Realizer {
         }
     }
 
-    fn emit_isolation(&mut self, place: (Direction, PodKey)) {
+    /// The one copy of a Pod's name that isolation goes by.
+    fn share(&mut self, key: &PodKey) -> Arc<PodKey> {
+        if let Some(shared) = self.isolated_pods.get(key) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(key.clone());
+        self.isolated_pods.insert(Arc::clone(&shared));
+        shared
+    }
+
+    fn emit_isolation(&mut self, place: PlacedPod) {
         let (direction, key) = &place;
         let by = self.isolation.get(&place).filter(|by| !by.is_empty());
-        let wanted = by.zip(self.pods.get(key)).map(|(by, pod)| Isolation {
+        let wanted = by.zip(self.pods.get(&**key)).map(|(by, pod)| Isolation {
             direction: *direction,
             ofport: pod.ofport,
             ips: pod.ips.clone(),

@@ -1,6 +1,7 @@
 //! The last known policies and groups, on disk, and addresses of names beside them.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -39,14 +40,19 @@ impl Known {
     }
 
     pub(super) fn save(&self, snapshot: &Snapshot) -> io::Result<()> {
-        write(&self.0, &snapshot.to_bytes().map_err(io::Error::other)?)
+        write(&self.0, |file| Ok(snapshot.write(file)?))
     }
 }
 
 /// Written beside and renamed, so that a crash leaves the old or the new set.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let beside = path.with_extension("json.new");
-    std::fs::write(&beside, bytes)?;
+    let mut file = BufWriter::new(File::create(&beside)?);
+    content(&mut file)?;
+    file.flush()?;
     std::fs::rename(&beside, path)
 }
 
@@ -93,7 +99,7 @@ impl KnownNames {
     }
 
     pub(super) fn save(&self, names: &[KeptName]) -> io::Result<()> {
-        write(&self.0, &serde_json::to_vec(names)?)
+        write(&self.0, |file| Ok(serde_json::to_writer(file, names)?))
     }
 }
 

@@ -1,7 +1,8 @@
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use host::uplink::{self, Transport, UplinkError};
-use host::{Rtnl, link};
+use host::{Rtnl, address, link};
 use testkit::netns::{NamedNetns, in_netns, sh};
 
 use super::{SOON, eventually};
@@ -84,6 +85,49 @@ fn addresses_and_routes_move_and_come_back() {
         assert_eq!(picture("br-phy"), "");
         sh("ping -c 1 -W 2 198.51.100.1");
     });
+}
+
+/// A link that goes down and up in the middle of the move, and so loses what it was given, has all
+/// of it in the end.
+#[test]
+#[ignore = "needs root: make test"]
+fn a_link_that_goes_down_during_the_move_has_all_in_the_end() {
+    let in_time = (0..50).any(|_| {
+        let out = NamedNetns::new("host-uplink").unwrap();
+        in_netns(|| {
+            mk_node(&out);
+            sh("ip link add br-phy type bridge; ip link set br-phy up; ip link set eth0 master br-phy");
+            let rtnl = Rtnl::open().unwrap();
+            let eth0 = link::get_by_name(&rtnl, "eth0").unwrap().index;
+            let br_phy = link::get_by_name(&rtnl, "br-phy").unwrap().index;
+            link::wait_up(&rtnl, "eth0", SOON).unwrap();
+            let before = picture("eth0");
+            let whole = address::list(&rtnl, Some(eth0)).unwrap().len();
+            let netns = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+            // Started before, so that it does not start while the move is on.
+            let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+            let flap = std::thread::spawn(move || {
+                nix::sched::setns(&netns, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                let rtnl = Rtnl::open().unwrap();
+                let n_of = |index| address::list(&rtnl, Some(index)).unwrap().len();
+                // IPv6 has an address of its own there.
+                while n_of(br_phy) < 2 {}
+                let mut stdin = ip.stdin.take().unwrap();
+                stdin.write_all(b"link set br-phy down\nlink set br-phy up\n").unwrap();
+                drop(stdin);
+                assert!(ip.wait().unwrap().success());
+                n_of(eth0) == whole
+            });
+            let moved = uplink::move_to(&rtnl, eth0, br_phy);
+            let in_time = flap.join().unwrap();
+            if in_time {
+                moved.unwrap();
+                assert_eq!(picture("br-phy"), before);
+            }
+            in_time
+        })
+    });
+    assert!(in_time, "the link never went down before the end of the move");
 }
 
 /// One packet per 10 ms in both directions while the addresses move: all arrive.

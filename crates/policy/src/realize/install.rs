@@ -22,7 +22,7 @@ use super::resolve::{Context, Part, Resolved, identity, resolve, targets_of, uid
 use super::service::Services;
 use super::status::name_of;
 use super::table::{FlowId, MAX_RULES_PER_FLOW, Slot};
-use super::{PolicyState, Realizer, RuleInfo};
+use super::{PlacedPod, PolicyState, Realizer, RuleInfo};
 
 /// A part of a rule that is in the tables.
 #[derive(Debug)]
@@ -173,6 +173,7 @@ impl Realizer {
             }
             None => {
                 let state = PolicyState {
+                    uid: uid.as_str().into(),
                     latest,
                     hold: None,
                     installed: None,
@@ -357,14 +358,14 @@ impl Realizer {
         let policy = state.installed.clone().unwrap_or_else(|| Arc::clone(&state.latest));
         let mut old = std::mem::take(&mut state.parts);
         let mut wanted: BTreeMap<RuleOwner, (usize, Part)> = BTreeMap::new();
-        let mut isolated: BTreeMap<(Direction, PodKey), bool> = BTreeMap::new();
+        let mut isolated: BTreeMap<PlacedPod, bool> = BTreeMap::new();
         let mut dns_pods = BTreeSet::new();
         let mut problems = Vec::new();
         state.pending = all.iter().any(|resolved| resolved.pending);
         for (rule, resolved) in all.into_iter().enumerate() {
             let log = policy.rules[rule].enable_logging;
-            for place in resolved.isolated {
-                *isolated.entry(place).or_default() |= log;
+            for (direction, pod) in resolved.isolated {
+                *isolated.entry((direction, self.share(&pod))).or_default() |= log;
             }
             dns_pods.extend(resolved.dns_pods);
             for problem in resolved.problems {
@@ -404,11 +405,12 @@ impl Realizer {
         self.stale_status.insert(uid.to_owned());
     }
 
-    fn isolate(&mut self, uid: &str, wanted: &BTreeMap<(Direction, PodKey), bool>) {
-        let before = self.policies.get(uid).map(|state| state.isolated.clone()).unwrap_or_default();
+    fn isolate(&mut self, uid: &str, wanted: &BTreeMap<PlacedPod, bool>) {
+        let Some(state) = self.policies.get_mut(uid) else { return };
+        let (uid, before) = (Arc::clone(&state.uid), std::mem::take(&mut state.isolated));
         for place in before.keys().filter(|place| !wanted.contains_key(place)) {
             if let Some(by) = self.isolation.get_mut(place) {
-                by.remove(uid);
+                by.remove(&uid);
                 if by.is_empty() {
                     self.isolation.remove(place);
                 }
@@ -417,7 +419,7 @@ impl Realizer {
         }
         for (place, log) in wanted {
             if before.get(place) != Some(log) {
-                self.isolation.entry(place.clone()).or_default().insert(uid.to_owned(), *log);
+                self.isolation.entry(place.clone()).or_default().insert(Arc::clone(&uid), *log);
                 self.stale_isolation.insert(place.clone());
             }
         }

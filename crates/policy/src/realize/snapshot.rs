@@ -1,9 +1,12 @@
 //! The last known set, as bytes: with it an agent that starts while no controller answers enforces
 //! what it enforced before.
 
+use std::io::Write;
+use std::sync::Arc;
+
 use apis::controlplane::{AddressGroup, AppliedToGroup, GroupMember, NetworkPolicy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Event, Realizer};
 
@@ -13,9 +16,25 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     format: u32,
-    policies: Vec<NetworkPolicy>,
+    /// Shared with the state: they are most of it.
+    #[serde(serialize_with = "serialize_shared", deserialize_with = "deserialize_shared")]
+    policies: Vec<Arc<NetworkPolicy>>,
     applied_to_groups: Vec<AppliedToGroup>,
     address_groups: Vec<AddressGroup>,
+}
+
+fn serialize_shared<S: Serializer>(
+    policies: &[Arc<NetworkPolicy>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(policies.iter().map(|policy| &**policy))
+}
+
+fn deserialize_shared<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Arc<NetworkPolicy>>, D::Error> {
+    let policies = Vec::<NetworkPolicy>::deserialize(deserializer)?;
+    Ok(policies.into_iter().map(Arc::new).collect())
 }
 
 /// Why saved bytes are of no use.
@@ -30,7 +49,7 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
-    /// Reads what [`Snapshot::to_bytes`] wrote.
+    /// Reads what [`Snapshot::write`] wrote.
     pub fn parse(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let snapshot: Self = serde_json::from_slice(bytes)?;
         match snapshot.format {
@@ -39,9 +58,12 @@ impl Snapshot {
         }
     }
 
-    /// Writes it.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, SnapshotError> {
-        Ok(serde_json::to_vec(self)?)
+    /// Writes it, in small pieces.
+    ///
+    /// # Errors
+    /// When the bytes cannot be written.
+    pub fn write(&self, to: impl Write) -> Result<(), serde_json::Error> {
+        serde_json::to_writer(to, self)
     }
 
     /// What it tells.
@@ -50,7 +72,7 @@ impl Snapshot {
         [
             Event::ReplaceAddressGroups(self.address_groups),
             Event::ReplaceAppliedToGroups(self.applied_to_groups),
-            Event::ReplacePolicies(self.policies),
+            Event::ReplacePolicies(self.policies.into_iter().map(Arc::unwrap_or_clone).collect()),
         ]
     }
 }
@@ -65,7 +87,7 @@ impl Realizer {
         let addresses = self.addresses.iter().filter(|(_, group)| !group.gone);
         Snapshot {
             format: FORMAT,
-            policies: self.policies.values().map(|state| (*state.latest).clone()).collect(),
+            policies: self.policies.values().map(|state| Arc::clone(&state.latest)).collect(),
             applied_to_groups: applied_to
                 .map(|(name, group)| {
                     let group_members: Vec<GroupMember> = group.members.values().cloned().collect();

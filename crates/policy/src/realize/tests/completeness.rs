@@ -224,7 +224,8 @@ fn the_last_known_set_survives_as_bytes() {
         Event::AddressGroupDeleted("gone".into()),
         Event::PolicySet(k8s("a", "t", vec![ingress().peers(&["p"]).port("TCP", "web")])),
     ]);
-    let bytes = world.realizer.snapshot().to_bytes().unwrap();
+    let mut bytes = Vec::new();
+    world.realizer.snapshot().write(&mut bytes).unwrap();
     let snapshot = Snapshot::parse(&bytes).unwrap();
     assert_eq!(snapshot, world.realizer.snapshot());
     for len in 0..bytes.len() {
