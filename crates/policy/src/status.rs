@@ -44,6 +44,8 @@ struct Tracked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Report {
     generation: i64,
+    /// When it was made, in milliseconds since 1970.
+    made: u64,
     failure: Option<String>,
 }
 
@@ -80,12 +82,18 @@ impl Statuses {
         self.dirty.insert(Arc::clone(uid));
     }
 
-    /// Takes what a Node reports of a policy.
-    pub fn report(&mut self, uid: &str, status: &NetworkPolicyNodeStatus) {
+    /// Takes what a Node reported of a policy, `made` milliseconds after 1970. What comes in a
+    /// roundabout way may be older than what is known: it changes nothing. Of two reports the later
+    /// generation counts, and the later time for one generation.
+    pub fn report(&mut self, uid: &str, status: &NetworkPolicyNodeStatus, made: u64) {
         let failure = status.realization_failure.then(|| status.message.clone());
-        let report = Report { generation: status.generation, failure };
+        let report = Report { generation: status.generation, made, failure };
         let uid: Arc<str> = uid.into();
         let reports = self.reports.entry(Arc::clone(&uid)).or_default();
+        let known = reports.get(status.node_name.as_str());
+        if known.is_some_and(|known| (known.generation, known.made) > (report.generation, made)) {
+            return;
+        }
         reports.insert(status.node_name.as_str().into(), report);
         self.dirty.insert(uid);
     }
@@ -298,24 +306,28 @@ mod tests {
     fn reports_add_up() {
         let mut statuses = Statuses::default();
         // A report may come before the policy is known.
-        statuses.report("u", &mk_report("n1", 1, None));
+        statuses.report("u", &mk_report("n1", 1, None), 1);
         check(&mut statuses, 1, "");
         statuses.facts(&mk_facts(1, &[]), nodes(&["n1", "n2"]));
         check(&mut statuses, 2, "Realizing 1/2 g1 Realizable=True@2 RealizationFailure=False@2");
-        statuses.report("u", &mk_report("n3", 1, None));
+        statuses.report("u", &mk_report("n3", 1, None), 2);
         check(&mut statuses, 3, "");
-        statuses.report("u", &mk_report("n2", 1, None));
+        statuses.report("u", &mk_report("n2", 1, None), 3);
         check(&mut statuses, 4, "Realized 2/2 g1 Realizable=True@2 RealizationFailure=False@2");
         // Another generation is not realized before the Nodes say so; a change back neither.
         statuses.facts(&mk_facts(2, &[]), nodes(&["n1", "n2"]));
         check(&mut statuses, 5, "Realizing 0/2 g2 Realizable=True@2 RealizationFailure=False@2");
-        statuses.report("u", &mk_report("n1", 2, Some("no room")));
-        statuses.report("u", &mk_report("n2", 2, None));
+        statuses.report("u", &mk_report("n1", 2, Some("no room")), 4);
+        statuses.report("u", &mk_report("n2", 2, None), 5);
         check(&mut statuses, 6, "Failed 1/2 g2 Realizable=True@2 RealizationFailure=True@6");
         // The Node that failed is not needed any more.
         statuses.facts(&mk_facts(2, &[]), nodes(&["n2"]));
         check(&mut statuses, 7, "Realized 1/1 g2 Realizable=True@2 RealizationFailure=False@7");
         statuses.facts(&mk_facts(2, &[]), nodes(&["n2"]));
+        check(&mut statuses, 8, "");
+        // What another replica was told before, and tells now.
+        statuses.report("u", &mk_report("n2", 1, None), 9);
+        statuses.report("u", &mk_report("n2", 2, Some("no room")), 4);
         check(&mut statuses, 8, "");
         statuses.facts(&PolicyFacts { span: None, ..mk_facts(2, &[]) }, nodes(&[]));
         check(&mut statuses, 9, "");

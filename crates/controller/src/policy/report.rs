@@ -17,7 +17,6 @@ use apiserver::rest::read_body;
 use apiserver::server::Request;
 use apiserver::status::ApiError;
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_io::Client;
 use kube_io::policy_status::{self, StatusOf};
 use policy::status::{PolicyRef, Statuses};
@@ -47,8 +46,8 @@ pub(crate) struct Reports {
 #[derive(Default)]
 struct Taken {
     newest: u64,
-    /// By number: of which policy, and what.
-    reports: BTreeMap<u64, (String, NetworkPolicyNodeStatus)>,
+    /// By number: of which policy, what, and when.
+    reports: BTreeMap<u64, (String, NetworkPolicyNodeStatus, u64)>,
     /// Numbers of the reports, by policy and Node.
     numbers: BTreeMap<String, BTreeMap<String, u64>>,
 }
@@ -87,19 +86,18 @@ impl Reports {
     /// What agents told us after the report of this number, and the newest number.
     pub(super) fn after(&self, number: u64) -> (Vec<NetworkPolicyStatus>, u64) {
         let taken = self.taken();
-        let mut news: BTreeMap<&str, Vec<NetworkPolicyNodeStatus>> = BTreeMap::new();
-        for (_, (uid, status)) in taken.reports.range(number.saturating_add(1)..) {
-            news.entry(uid.as_str()).or_default().push(status.clone());
+        let mut news: BTreeMap<&str, NetworkPolicyStatus> = BTreeMap::new();
+        for (_, (uid, status, made)) in taken.reports.range(number.saturating_add(1)..) {
+            let news = news.entry(uid.as_str()).or_default();
+            news.metadata.name.get_or_insert_with(|| uid.clone());
+            note_made(news, &status.node_name, *made);
+            news.nodes.push(status.clone());
         }
-        let statuses = news.into_iter().map(|(uid, nodes)| {
-            let metadata = ObjectMeta { name: Some(uid.to_owned()), ..ObjectMeta::default() };
-            NetworkPolicyStatus { metadata, nodes }
-        });
-        (statuses.collect(), taken.newest)
+        (news.into_values().collect(), taken.newest)
     }
 
     /// Takes what an agent told us itself.
-    fn take(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus]) {
+    fn take(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus], made: u64) {
         let mut taken = self.taken();
         let taken = &mut *taken;
         let numbers = taken.numbers.entry(uid.to_owned()).or_default();
@@ -108,7 +106,7 @@ impl Reports {
             if let Some(before) = numbers.insert(node.node_name.clone(), taken.newest) {
                 taken.reports.remove(&before);
             }
-            taken.reports.insert(taken.newest, (uid.to_owned(), node.clone()));
+            taken.reports.insert(taken.newest, (uid.to_owned(), node.clone(), made));
         }
         self.newest.send_replace(taken.newest);
     }
@@ -121,15 +119,37 @@ impl Reports {
         }
     }
 
-    /// Puts together what an agent told anybody.
-    fn hear(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus]) {
+    /// Puts together what an agent told anybody, and when.
+    fn hear(
+        &self,
+        uid: &str,
+        nodes: &[NetworkPolicyNodeStatus],
+        made: impl Fn(&NetworkPolicyNodeStatus) -> u64,
+    ) {
         let mut statuses = self.lock();
         for node in nodes {
-            statuses.report(uid, node);
+            statuses.report(uid, node, made(node));
         }
         drop(statuses);
         self.changed.notify_one();
     }
+}
+
+/// Writes into a status when a Node's part of it was made: an annotation with the Node's name.
+fn note_made(status: &mut NetworkPolicyStatus, node: &str, made: u64) {
+    let annotations = status.metadata.annotations.get_or_insert_default();
+    annotations.insert(node.to_owned(), made.to_string());
+}
+
+/// When a Node's part of a status was made; at the beginning of time where that is not said.
+fn made(status: &NetworkPolicyStatus, node: &str) -> u64 {
+    let annotations = status.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(node)?.parse().ok()).unwrap_or(0)
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// Takes the facts of policies in.
@@ -232,9 +252,12 @@ impl Connect for StatusEndpoint {
                     let why = format!("the agent of Node {node:?} reports for it alone");
                     return Err(forbidden(why));
                 }
-                reports.take(name, &status.nodes);
+                let now = now();
+                reports.take(name, &status.nodes, now);
+                reports.hear(name, &status.nodes, |_| now);
+            } else {
+                reports.hear(name, &status.nodes, |node| made(&status, &node.node_name));
             }
-            reports.hear(name, &status.nodes);
             Ok(body::json(201, &Typed::new(&status)))
         })
     }
@@ -263,13 +286,14 @@ mod tests {
     fn other_replicas_are_told_what_is_new_to_them_and_only_what_agents_said_here() {
         let row = |uid: &str, node: &str, generation| (uid.to_owned(), node.to_owned(), generation);
         let reports = Reports::default();
-        reports.take("p", &[mk_report("n1", 1)]);
-        reports.take("q", &[mk_report("n1", 1)]);
-        reports.hear("p", &[mk_report("n2", 1)]);
+        reports.take("p", &[mk_report("n1", 1)], 11);
+        reports.take("q", &[mk_report("n1", 1)], 12);
+        reports.hear("p", &[mk_report("n2", 1)], |_| 13);
         let (all, number) = reports.after(0);
         assert_eq!(listed(&all), [row("p", "n1", 1), row("q", "n1", 1)]);
         assert!(reports.after(number).0.is_empty());
-        reports.take("p", &[mk_report("n1", 2)]);
+        reports.take("p", &[mk_report("n1", 2)], 14);
+        assert_eq!(reports.after(number).0.iter().map(|all| made(all, "n1")).sum::<u64>(), 14);
         assert_eq!(listed(&reports.after(number).0), [row("p", "n1", 2)]);
         assert_eq!(*reports.news().borrow(), 3);
         assert_eq!(listed(&reports.after(0).0), [row("p", "n1", 2), row("q", "n1", 1)]);
