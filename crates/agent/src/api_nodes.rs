@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::nodes::{ClusterNode, NodeList};
 
+/// Label of a Node: the zone that it is in.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// Turns watch events into whole lists. Pure.
 #[derive(Debug, Default)]
 struct Collector {
@@ -59,6 +62,7 @@ fn as_cluster_node(node: &NodeView) -> ClusterNode {
         name: node.name.clone(),
         pod_cidrs: node.pod_cidrs.clone(),
         addresses: node.addresses(),
+        zone: node.labels.get(ZONE).cloned(),
     }
 }
 
@@ -172,6 +176,7 @@ mod tests {
             name: "a".into(),
             pod_cidrs: vec!["10.1.0.0/24".parse().unwrap()],
             addresses: vec!["fd00::1".parse().unwrap()],
+            zone: Some("east".into()),
         }];
         save(&path, &nodes).unwrap();
         assert_eq!(load(&path).unwrap(), nodes);

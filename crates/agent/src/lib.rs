@@ -23,6 +23,7 @@ pub mod options;
 pub mod own_node;
 pub mod peers;
 pub mod policy;
+pub mod proxy;
 mod run;
 pub mod upkeep;
 

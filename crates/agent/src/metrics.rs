@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use openflow::TableId;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts};
 use switch::bridge::{BridgeState, PacketCounts};
 use tokio::sync::watch;
 
 use crate::cni::PodRecord;
 use crate::policy::{CountsRx, DnsCounts};
+use crate::proxy;
+use crate::proxy::FamilyCounts;
 
 /// The registry and what its collectors read.
 pub struct Registry {
@@ -89,6 +91,35 @@ impl Registry {
         counts
     }
 
+    /// Adds how many Services there are, and how long changes of them take.
+    pub fn follow_services(&self, counts_tx: watch::Sender<proxy::Counts>) {
+        let families = ["", "_v6"].map(|suffix| {
+            let name = |what: &str| format!("antrea_proxy_total_{what}{suffix}");
+            let counter = |what: &str, help: &str| {
+                IntCounter::new(name(what), help).expect("the name is valid")
+            };
+            ServiceFamily {
+                gauges: [
+                    gauge(&name("services_installed"), "Ports of Services that are served."),
+                    gauge(&name("endpoints_installed"), "Servers of Services in use."),
+                ],
+                counters: [
+                    counter("services_updates", "Changes of ports of Services."),
+                    counter("endpoints_updates", "Servers of Services that came or went."),
+                ],
+            }
+        });
+        let options = HistogramOpts::new(
+            "antrea_proxy_sync_proxy_rules_duration_seconds",
+            "From a change of Services to flows on the switch.",
+        );
+        let options =
+            options.buckets(prometheus::exponential_buckets(0.001, 2.0, 15).expect("they grow"));
+        let took = Histogram::with_opts(options).expect("the name is valid");
+        let collector = Services { counts_tx, families, took };
+        self.registry.register(Box::new(collector)).expect("each metric is registered once");
+    }
+
     /// What `/metrics` serves.
     pub fn prometheus(&self) -> prometheus::Registry {
         self.registry.clone()
@@ -154,6 +185,57 @@ impl Collector for Policies {
             gauge.set(signed(value));
         }
         self.gauges.iter().flat_map(Collector::collect).collect()
+    }
+}
+
+struct ServiceFamily {
+    gauges: [IntGauge; 2],
+    counters: [IntCounter; 2],
+}
+
+struct Services {
+    /// Durations are taken out when they are read.
+    counts_tx: watch::Sender<proxy::Counts>,
+    families: [ServiceFamily; 2],
+    took: Histogram,
+}
+
+impl ServiceFamily {
+    fn set(&self, counts: &FamilyCounts) {
+        for (gauge, value) in self.gauges.iter().zip([counts.services, counts.endpoints]) {
+            gauge.set(signed(value));
+        }
+        let updates = [counts.service_updates, counts.endpoint_updates];
+        for (counter, value) in self.counters.iter().zip(updates) {
+            // Both only grow.
+            counter.inc_by(value.saturating_sub(counter.get()));
+        }
+    }
+}
+
+impl Collector for Services {
+    fn desc(&self) -> Vec<&Desc> {
+        let families = self.families.iter().flat_map(|family| {
+            let gauges = family.gauges.iter().flat_map(Collector::desc);
+            gauges.chain(family.counters.iter().flat_map(Collector::desc))
+        });
+        families.chain(self.took.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.counts_tx.send_if_modified(|counts| {
+            for took in counts.took.drain(..) {
+                self.took.observe(took.as_secs_f64());
+            }
+            self.families[0].set(&counts.v4);
+            self.families[1].set(&counts.v6);
+            false
+        });
+        let families = self.families.iter().flat_map(|family| {
+            let gauges = family.gauges.iter().flat_map(Collector::collect);
+            gauges.chain(family.counters.iter().flat_map(Collector::collect))
+        });
+        families.chain(self.took.collect()).collect()
     }
 }
 
@@ -244,6 +326,12 @@ mod tests {
         registry.follow_names();
         registry.follow_policies(watch::channel(crate::policy::Counts::default()).1);
         registry.follow_packets(|| PacketCounts { n_received: 7, n_dropped: 2 });
+        let services = watch::Sender::new(proxy::Counts {
+            v4: FamilyCounts { services: 5, endpoint_updates: 9, ..FamilyCounts::default() },
+            took: vec![std::time::Duration::from_millis(3)],
+            ..proxy::Counts::default()
+        });
+        registry.follow_services(services.clone());
         let families = registry.prometheus().gather();
         let names: Vec<_> = families.iter().map(|family| family.name().to_owned()).collect();
         assert_eq!(
@@ -261,6 +349,15 @@ mod tests {
                 "antrea_agent_ovs_total_flow_count",
                 "antrea_agent_packet_in_count",
                 "antrea_agent_packet_in_drop_count",
+                "antrea_proxy_sync_proxy_rules_duration_seconds",
+                "antrea_proxy_total_endpoints_installed",
+                "antrea_proxy_total_endpoints_installed_v6",
+                "antrea_proxy_total_endpoints_updates",
+                "antrea_proxy_total_endpoints_updates_v6",
+                "antrea_proxy_total_services_installed",
+                "antrea_proxy_total_services_installed_v6",
+                "antrea_proxy_total_services_updates",
+                "antrea_proxy_total_services_updates_v6",
             ]
         );
         // The same again does not count twice.
@@ -270,5 +367,16 @@ mod tests {
             assert_eq!(counts.collect::<Vec<_>>(), [7.0, 2.0]);
         }
         assert_eq!(families[0].get_metric()[0].get_gauge().get_value(), 3.0);
+        let of = |name: &str| {
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            family.get_metric()[0].clone()
+        };
+        let took = of("antrea_proxy_sync_proxy_rules_duration_seconds");
+        assert_eq!(took.get_histogram().get_sample_count(), 1);
+        assert!(services.borrow().took.is_empty(), "taken out");
+        let installed = of("antrea_proxy_total_services_installed");
+        assert_eq!(installed.get_gauge().get_value(), 5.0);
+        let updates = of("antrea_proxy_total_endpoints_updates");
+        assert_eq!(updates.get_counter().get_value(), 9.0);
     }
 }

@@ -25,6 +25,9 @@ pub struct ClusterNode {
     /// Transport addresses: tunnels of other nodes end here.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
+    /// The zone that the node is in (`topology.kubernetes.io/zone`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// All nodes known, or nothing yet.

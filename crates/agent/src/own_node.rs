@@ -162,6 +162,7 @@ mod tests {
             name: "own".into(),
             pod_cidrs: cidr.parse().into_iter().collect(),
             addresses: ips(addresses),
+            zone: None,
         };
         let mark = UplinkBy::Mark("eth0".into());
         let lacks = |by: &UplinkBy, own: ClusterNode| by.lacks(Some(&own)).unwrap_or("nothing");

@@ -164,6 +164,7 @@ mod tests {
             name: name.to_owned(),
             pod_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
             addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+            zone: None,
         }
     }
 

@@ -20,6 +20,7 @@ use kube_io::Client;
 use kube_io::controlplane::{Controlplane, Route};
 use openflow::OfPort;
 use pipeline::policy::{HostMark, PolicyConfig};
+use pipeline::service::ServiceConfig;
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
 use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
 use switch::ovsdb_session::OvsdbSession;
@@ -41,6 +42,7 @@ use crate::options::{NodeListSource, Options};
 use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
 use crate::peers::Peers;
 use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, DnsServer, Gate, PolicyLoop};
+use crate::proxy::{self, ProxyLoop};
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
 
@@ -139,6 +141,15 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let policy_config = policy_config(&network.node);
     let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
     bridge.set(policy::OWNER, "node", node_flows);
+    match &api {
+        Some(client) if serves_services(&options) => {
+            let nodes_rx = nodes_rx.clone();
+            let services = mk_proxy_loop(&options, &network, &bridge, client, nodes_rx, &registry)?;
+            tasks.spawn(services.run(stop.clone()));
+        }
+        // What an agent that served Services left is taken away.
+        _ => bridge.synced(proxy::OWNER),
+    }
     let (counts_tx, counts_rx) = watch::channel(Counts::default());
     registry.follow_policies(counts_rx.clone());
     let gate = match &api {
@@ -420,7 +431,7 @@ async fn bring_up(
         }),
         pod_cidrs: own.pod_cidrs.clone(),
         node_ips: own_addresses.node_ips.iter().copied().collect(),
-        services: None,
+        services: serves_services(options).then(|| service_config(datapath)),
     };
     Ok(NodeNetwork {
         datapath,
@@ -492,6 +503,64 @@ fn policy_config(node: &NodeConfig) -> PolicyConfig {
     }
 }
 
+/// Whether this agent serves Services: they are known of the API server only.
+fn serves_services(options: &Options) -> bool {
+    options.config.proxy.enable && options.source == NodeListSource::Api
+}
+
+fn service_config(datapath: Datapath) -> ServiceConfig {
+    ServiceConfig {
+        datapath: match datapath {
+            Datapath::System => pipeline::service::Datapath::System,
+            Datapath::Netdev => pipeline::service::Datapath::Netdev,
+        },
+        proxy_all: false,
+        node_port_addresses: Vec::new(),
+        dsr: false,
+        controller_id: CONTROLLER_ID,
+        packet_in_rate: Some(PACKET_IN_RATE),
+    }
+}
+
+fn mk_proxy_loop(
+    options: &Options,
+    network: &NodeNetwork,
+    bridge: &Bridge,
+    client: &Client,
+    nodes_rx: watch::Receiver<NodeList>,
+    registry: &metrics::Registry,
+) -> Result<ProxyLoop> {
+    let config = &options.config;
+    let gates = &config.gates;
+    bridge.set(proxy::OWNER, "node", pipeline::service::node_flows(&network.node));
+    let counts_tx = watch::Sender::default();
+    registry.follow_services(counts_tx.clone());
+    let forget = match network.datapath {
+        Datapath::Netdev => proxy::Forget::Userspace(config.ovs_run_dir.clone()),
+        Datapath::System => {
+            let conntrack = host::conntrack::Conntrack::open().context("open conntrack")?;
+            proxy::Forget::Kernel(conntrack)
+        }
+    };
+    let wanted = gates.configured(antrea_config::Gate::CleanupStaleUDPSvcConntrack);
+    let skip = config.proxy.skip_services.iter().filter_map(|text| services::Skip::parse(text));
+    Ok(ProxyLoop {
+        client: client.clone(),
+        proxy_name: config.proxy.name.clone(),
+        bridge: bridge.clone(),
+        network: network.node.clone(),
+        config: services::Config {
+            proxy_load_balancer_ips: config.proxy.load_balancer_ips,
+            skip: skip.collect(),
+            node_hints: gates.configured(antrea_config::Gate::PreferSameTrafficDistribution),
+            ..services::Config::new(&options.node_name, network.node.families)
+        },
+        nodes_rx,
+        forget: wanted.then_some(forget),
+        counts_tx,
+    })
+}
+
 async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
     let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
@@ -499,7 +568,7 @@ async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     config.controller_id = Some(CONTROLLER_ID);
     config.userspace_run_dir =
         (network.datapath == Datapath::Netdev).then(|| options.config.ovs_run_dir.clone());
-    config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER];
+    config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER, proxy::OWNER];
     if network.layout == LayoutFound::Other {
         tracing::info!("the bridge has another table layout: it is replaced as a whole");
         config.sync_mode = SyncMode::ReplaceLayout;

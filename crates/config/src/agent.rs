@@ -2,7 +2,7 @@
 //!
 //! The value of any other key is in [`AgentConfig::values`].
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -83,6 +83,29 @@ impl TunnelType {
     }
 }
 
+/// `antreaProxy`: how Services are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyConfig {
+    /// `enable`.
+    pub enable: bool,
+    /// `proxyAll`.
+    pub proxy_all: bool,
+    /// `nodePortAddresses`; empty means all.
+    pub node_port_addresses: Vec<IpNet>,
+    /// `skipServices`, each a cluster address or `namespace/name`.
+    pub skip_services: Vec<String>,
+    /// `proxyLoadBalancerIPs`.
+    pub load_balancer_ips: bool,
+    /// `serviceProxyName`.
+    pub name: String,
+    /// `defaultLoadBalancerMode` is `dsr`.
+    pub direct_return: bool,
+    /// `serviceHealthCheckServerBindAddress`; none where the server is disabled.
+    pub health_address: Option<SocketAddr>,
+    /// `disableServiceHealthCheckServer` is false.
+    pub health_checks: bool,
+}
+
 /// Configuration of antrea-agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentConfig {
@@ -132,6 +155,8 @@ pub struct AgentConfig {
     pub transport_interface: Option<String>,
     /// `transportInterfaceCIDRs`.
     pub transport_interface_cidrs: Vec<IpNet>,
+    /// `antreaProxy`.
+    pub proxy: ProxyConfig,
     /// Every key of the file.
     pub values: Values,
 }
@@ -194,6 +219,7 @@ impl AgentConfig {
             enable_prometheus_metrics: read.flag("enablePrometheusMetrics"),
             transport_interface: read.optional("transportInterface"),
             transport_interface_cidrs: read.cidrs("transportInterfaceCIDRs"),
+            proxy: proxy(&read),
             values,
         }
     }
@@ -213,6 +239,18 @@ impl AgentConfig {
         {
             conflict("defaultMTU", format!("{mtu} is too small for IPv4, 576 is the least"));
         }
+        let is_service = |text: &&String| {
+            let name = text.split_once('/').is_some_and(|(namespace, name)| {
+                !namespace.is_empty() && !name.is_empty() && !name.contains('/')
+            });
+            name || text.parse::<IpAddr>().is_ok()
+        };
+        if let Some(bad) = self.proxy.skip_services.iter().find(|text| !is_service(text)) {
+            conflict(
+                "antreaProxy.skipServices",
+                format!("{bad} is neither a cluster address nor namespace/name"),
+            );
+        }
         let mode = Reader(&self.values).text("hostNetworkMode");
         if mode == "nftables" && !self.gates.configured(Gate::NFTablesHostNetworkMode) {
             conflict(
@@ -220,6 +258,22 @@ impl AgentConfig {
                 "nftables needs the gate".into(),
             );
         }
+    }
+}
+
+fn proxy(read: &Reader<'_>) -> ProxyConfig {
+    let health_checks = !read.flag("antreaProxy.disableServiceHealthCheckServer");
+    let address = read.socket("antreaProxy.serviceHealthCheckServerBindAddress");
+    ProxyConfig {
+        enable: read.flag("antreaProxy.enable"),
+        proxy_all: read.flag("antreaProxy.proxyAll"),
+        node_port_addresses: read.cidrs("antreaProxy.nodePortAddresses"),
+        skip_services: read.texts("antreaProxy.skipServices"),
+        load_balancer_ips: read.flag("antreaProxy.proxyLoadBalancerIPs"),
+        name: read.text("antreaProxy.serviceProxyName"),
+        direct_return: read.text("antreaProxy.defaultLoadBalancerMode") == "dsr",
+        health_address: address.filter(|_| health_checks),
+        health_checks,
     }
 }
 

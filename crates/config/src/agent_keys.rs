@@ -12,7 +12,7 @@ const LIMITER: Built = NoEffect("agents do not ask antrea-controller in this ver
 const JSON: Built = NoEffect("the client chooses the content type itself");
 const NEXT: &str = "until the next release";
 const VERSION: &str = "in this version";
-const KUBE_PROXY: Built = NoEffect("kube-proxy realizes Services in this version");
+const PROXY: Built = NoEffect("with AntreaProxy off, kube-proxy serves Services");
 
 #[rustfmt::skip]
 pub(crate) const KEYS: &[Key] = &[
@@ -41,8 +41,8 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("tunnelCsum", Kind::Bool, "false", Yes, "Computes the outer UDP checksum."),
     Key::new("defaultMTU", Kind::Int(0, 65000), "0", Yes, "MTU of Pods; 0 takes the transport interface's less the tunnel's overhead."),
     Key::new("hostProcPathPrefix", Kind::OptionalPath, "/host", Yes, "Put before /proc paths of network namespaces when the agent runs in a container."),
-    Key::new("serviceCIDR", Kind::CidrV4, "10.96.0.0/12", KUBE_PROXY, "IPv4 prefix of Services, needed only without AntreaProxy.").also("\"\""),
-    Key::new("serviceCIDRv6", Kind::CidrV6, "\"\"", KUBE_PROXY, "IPv6 prefix of Services, needed only without AntreaProxy."),
+    Key::new("serviceCIDR", Kind::CidrV4, "10.96.0.0/12", PROXY, "IPv4 prefix of Services, needed only without AntreaProxy.").also("\"\""),
+    Key::new("serviceCIDRv6", Kind::CidrV6, "\"\"", PROXY, "IPv6 prefix of Services, needed only without AntreaProxy."),
     Key::new("trafficEncryptionMode", Kind::Enum(&["none", "ipsec", "wireGuard"]), "none", No, "Encryption between nodes."),
     Key::new("wireGuard.port", PORT, "51820", No, "UDP port of WireGuard."),
     Key::new("enableBridgingMode", Kind::Bool, "false", No, "Moves the node's interface into the bridge."),
@@ -75,12 +75,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("multicast.multicastInterfaces", Kind::InterfaceList, "[]", No, "Node interfaces that carry multicast besides the transport interface."),
     Key::new("multicast.igmpQueryInterval", Kind::Duration, "125s", No, "Interval of IGMP queries."),
     Key::new("multicast.igmpQueryVersions", Kind::IntList(1, 3), "[1, 2, 3]", No, "IGMP versions queried."),
-    Key::new("antreaProxy.enable", Kind::Bool, "true", KUBE_PROXY, "Realizes Services in OVS."),
+    Key::new("antreaProxy.enable", Kind::Bool, "true", Yes, "Realizes Services in OVS."),
     Key::new("antreaProxy.proxyAll", Kind::Bool, "false", No, "Takes kube-proxy's place."),
     Key::new("antreaProxy.nodePortAddresses", Kind::CidrList, "[]", No, "Node addresses that serve NodePorts; empty means all."),
-    Key::new("antreaProxy.skipServices", Kind::TextList, "[]", No, "Services left alone."),
-    Key::new("antreaProxy.proxyLoadBalancerIPs", Kind::Bool, "true", No, "Serves load balancers' addresses inside the cluster."),
-    Key::new("antreaProxy.serviceProxyName", Kind::Text, "\"\"", No, "Serves only Services that carry this proxy name."),
+    Key::new("antreaProxy.skipServices", Kind::TextList, "[]", Yes, "Services left alone."),
+    Key::new("antreaProxy.proxyLoadBalancerIPs", Kind::Bool, "true", Yes, "Serves load balancers' addresses inside the cluster."),
+    Key::new("antreaProxy.serviceProxyName", Kind::Text, "\"\"", Yes, "Serves only Services that carry this proxy name."),
     Key::new("antreaProxy.defaultLoadBalancerMode", Kind::Enum(&["nat", "dsr"]), "nat", No, "How load-balanced traffic comes back."),
     Key::new("antreaProxy.disableServiceHealthCheckServer", Kind::Bool, "false", No, "Serves no Service health checks."),
     Key::new("antreaProxy.serviceHealthCheckServerBindAddress", Kind::Socket, "0.0.0.0:10256", No, "Address of the proxy's health check.").also("\"\""),

@@ -95,13 +95,13 @@ const FREE: Setting = Setting::Free;
 
 gates! {
     AntreaPolicy, BOTH, Beta, on, later, FREE;
-    AntreaProxy, AGENT, Ga, on, later, USE_OPTION;
-    EndpointSlice, AGENT, Ga, on, later, LOCKED;
-    TopologyAwareHints, AGENT, Ga, on, later, LOCKED;
-    ServiceTrafficDistribution, AGENT, Ga, on, later, LOCKED;
-    PreferSameTrafficDistribution, AGENT, Alpha, off, later, FREE;
+    AntreaProxy, AGENT, Ga, on, built, USE_OPTION;
+    EndpointSlice, AGENT, Ga, on, built, LOCKED;
+    TopologyAwareHints, AGENT, Ga, on, built, LOCKED;
+    ServiceTrafficDistribution, AGENT, Ga, on, built, LOCKED;
+    PreferSameTrafficDistribution, AGENT, Alpha, off, built, FREE;
     LoadBalancerModeDSR, AGENT, Alpha, off, later, FREE;
-    CleanupStaleUDPSvcConntrack, AGENT, Beta, on, later, FREE;
+    CleanupStaleUDPSvcConntrack, AGENT, Beta, on, built, FREE;
     Traceflow, BOTH, Beta, on, later, FREE;
     PacketCapture, AGENT, Alpha, off, later, FREE;
     FlowExporter, AGENT, Alpha, off, later, FREE;

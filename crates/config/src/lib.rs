@@ -23,7 +23,7 @@ mod tests;
 mod values;
 mod yaml;
 
-pub use agent::{AgentConfig, DatapathType, EncapMode, TunnelType};
+pub use agent::{AgentConfig, DatapathType, EncapMode, ProxyConfig, TunnelType};
 pub use client_limit::ClientLimit;
 pub use controller::{ControllerConfig, NodeIpamConfig};
 pub use environment::Environment;

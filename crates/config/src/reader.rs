@@ -1,5 +1,7 @@
 //! Takes values out by path; the tables' test guarantees that each has the form asked for.
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 
 use crate::client_limit::ClientLimit;
@@ -58,6 +60,20 @@ impl Reader<'_> {
         match self.0.get(path) {
             Some(Value::Cidr(cidr)) => Some(*cidr),
             _ => None,
+        }
+    }
+
+    pub(crate) fn socket(&self, path: &str) -> Option<SocketAddr> {
+        match self.0.get(path) {
+            Some(Value::Socket(address)) => Some(*address),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn texts(&self, path: &str) -> Vec<String> {
+        match self.0.get(path) {
+            Some(Value::TextList(texts)) => texts.clone(),
+            _ => Vec::new(),
         }
     }
 

@@ -48,6 +48,8 @@ fn a_file_as_people_write_it() {
          auditLogging:\n",
     )
     .unwrap();
+    assert!(!config.proxy.enable);
+    assert_eq!(config.proxy.health_address, None);
     assert_eq!(config.datapath_type, DatapathType::Netdev);
     assert_eq!(config.effective_tunnel_port(), Some(7000));
     assert_eq!(config.default_mtu, Some(1400));
@@ -116,6 +118,10 @@ fn mistakes_are_named() {
         (
             "ovsBridge: gw\nhostGateway: gw",
             "ovsBridge, hostGateway: both are gw, two interfaces need two names",
+        ),
+        (
+            "antreaProxy:\n  skipServices: [10.96.0.10, kube-system/dns, dns]",
+            "antreaProxy.skipServices: dns is neither a cluster address nor namespace/name",
         ),
         ("defaultMTU: 100", "defaultMTU: 100 is too small for IPv4, 576 is the least"),
         (

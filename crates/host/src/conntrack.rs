@@ -84,8 +84,12 @@ pub struct Filter {
     pub zone: Option<u16>,
     /// The IP protocol is this one.
     pub protocol: Option<u8>,
+    /// The original direction goes to this address.
+    pub dst: Option<IpAddr>,
     /// The original direction goes to this port.
     pub dst_port: Option<u16>,
+    /// Replies come from this address and port.
+    pub server: Option<(IpAddr, u16)>,
 }
 
 impl Filter {
@@ -101,7 +105,8 @@ impl Filter {
 
     /// The family of all its addresses, if they have one.
     fn family(&self) -> u8 {
-        let mut families = self.addresses.iter().map(|&address| family_of(address));
+        let all = self.addresses.iter().chain(&self.dst);
+        let mut families = all.map(|&address| family_of(address));
         let first = families.next().unwrap_or(NFPROTO_UNSPEC);
         if families.all(|family| family == first) { first } else { NFPROTO_UNSPEC }
     }
@@ -113,7 +118,11 @@ impl Filter {
         (self.addresses.is_empty() || holds(&view.original) || holds(&view.reply))
             && self.zone.is_none_or(|zone| zone == view.zone)
             && self.protocol.is_none_or(|protocol| protocol == view.original.protocol)
+            && self.dst.is_none_or(|ip| ip == view.original.dst)
             && self.dst_port.is_none_or(|port| Some(port) == view.original.dst_port)
+            && self
+                .server
+                .is_none_or(|(ip, port)| (ip, Some(port)) == (view.reply.src, view.reply.src_port))
     }
 }
 
@@ -297,7 +306,12 @@ mod tests {
             ("zone", Filter::zone(65520), true),
             ("other zone", Filter::zone(0), false),
             ("port", Filter { dst_port: Some(53), protocol: Some(17), ..all.clone() }, true),
-            ("other port", Filter { dst_port: Some(54), ..all }, false),
+            ("other port", Filter { dst_port: Some(54), ..all.clone() }, false),
+            ("dialled", Filter { dst: Some([10, 96, 0, 1].into()), ..all.clone() }, true),
+            ("not dialled", Filter { dst: Some([10, 0, 0, 2].into()), ..all.clone() }, false),
+            ("server", Filter { server: Some(([10, 0, 0, 2].into(), 1000)), ..all.clone() }, true),
+            ("its port", Filter { server: Some(([10, 0, 0, 2].into(), 53)), ..all.clone() }, false),
+            ("no server", Filter { server: Some(([10, 96, 0, 1].into(), 1000)), ..all }, false),
         ] {
             assert_eq!(filter.matches(&view), want, "{name}");
         }

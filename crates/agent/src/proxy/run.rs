@@ -1,0 +1,231 @@
+//! The loop around the state machine: takes in what changed, carries out what follows.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Result;
+use ipnet::IpNet;
+use kube_io::Client;
+use openflow::Intent;
+use pipeline::NodeConfig;
+use pipeline::service::{Endpoint, endpoint_flows, frontend_flows, group};
+use services::{Changes, Config, Event, PortPlan, Presence, Proxy, Stale};
+use switch::bridge::{self, Bridge};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::counts::{Counter, Counts};
+use super::stale::Forget;
+use super::{OWNER, feed, packets};
+use crate::nodes::NodeList;
+
+/// Events that are taken in together.
+const BATCH: usize = 512;
+/// Durations that are kept for whoever reads metrics.
+const N_TIMES: usize = 1024;
+
+/// What the loop works with.
+pub(crate) struct ProxyLoop {
+    /// The API server.
+    pub(crate) client: Client,
+    /// Which proxy this is; may be empty.
+    pub(crate) proxy_name: String,
+    /// Where flows go.
+    pub(crate) bridge: Bridge,
+    /// This node, as the pipeline sees it.
+    pub(crate) network: NodeConfig,
+    /// What does not change.
+    pub(crate) config: Config,
+    /// The nodes of the cluster.
+    pub(crate) nodes_rx: watch::Receiver<NodeList>,
+    /// Where connections to what is gone are; none leaves them.
+    pub(crate) forget: Option<Forget>,
+    /// Where counts are shown.
+    pub(crate) counts_tx: watch::Sender<Counts>,
+}
+
+/// What waits for flows to be on the switch.
+struct After {
+    since: Instant,
+    stale: BTreeSet<Stale>,
+}
+
+/// The loop's state.
+struct Running {
+    proxy: Proxy,
+    bridge: Bridge,
+    network: NodeConfig,
+    counter: Counter,
+    counts_tx: watch::Sender<Counts>,
+    after_tx: mpsc::UnboundedSender<After>,
+    synced: bool,
+}
+
+impl ProxyLoop {
+    /// Runs until cancelled.
+    ///
+    /// # Errors
+    /// None for now; a failure would end the agent.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<()> {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.follow() => {}
+        }
+        Ok(())
+    }
+
+    async fn follow(mut self) {
+        let mut events_rx = feed::start(&self.client, &self.proxy_name);
+        tokio::spawn(packets::answer(self.bridge.clone(), self.network.clone()));
+        let (after_tx, after_rx) = mpsc::unbounded_channel();
+        let carry_on = carry_on(self.bridge.clone(), self.forget, after_rx, self.counts_tx.clone());
+        tokio::spawn(carry_on);
+        let node = self.config.node.clone();
+        let mut running = Running {
+            proxy: Proxy::new(self.config),
+            bridge: self.bridge,
+            network: self.network,
+            counter: Counter::default(),
+            counts_tx: self.counts_tx,
+            after_tx,
+            synced: false,
+        };
+        self.nodes_rx.mark_changed();
+        let mut events = Vec::new();
+        loop {
+            tokio::select! {
+                // First: servers are placed by it.
+                biased;
+                Ok(()) = self.nodes_rx.changed() => {
+                    let nodes = self.nodes_rx.borrow_and_update().clone();
+                    running.step(node_events(&nodes, &node));
+                }
+                n = events_rx.recv_many(&mut events, BATCH) => {
+                    if n == 0 {
+                        return;
+                    }
+                    running.step(std::mem::take(&mut events));
+                }
+            }
+        }
+    }
+}
+
+/// What the list of nodes says of this node and of where Pods are. Pure.
+fn node_events(nodes: &NodeList, own_name: &str) -> Vec<Event> {
+    let Some(nodes) = nodes else { return Vec::new() };
+    let (own, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.name == own_name);
+    let cidrs = |of: &[&crate::nodes::ClusterNode]| -> Vec<IpNet> {
+        of.iter().flat_map(|node| node.pod_cidrs.iter().copied()).collect()
+    };
+    let zone = own.first().and_then(|node| node.zone.as_deref()).map(Arc::from);
+    vec![Event::Zone(zone), Event::PodCidrs { ours: cidrs(&own), others: cidrs(&others) }]
+}
+
+impl Running {
+    fn step(&mut self, events: Vec<Event>) {
+        let since = Instant::now();
+        let changes = self.proxy.step(events);
+        for (port, address) in &changes.conflicts {
+            tracing::warn!(%port, ?address, "another Service has this address and port: not served");
+        }
+        self.counter.take(&changes);
+        let families = self.counter.families;
+        self.counts_tx.send_modify(|counts| [counts.v4, counts.v6] = families);
+        let Changes { ports, endpoints, stale, .. } = changes;
+        if !ports.is_empty() || !endpoints.is_empty() {
+            let network = &self.network;
+            let mut flows = bridge::Changes::of(OWNER);
+            for (endpoint, presence) in &endpoints {
+                let wanted = match presence {
+                    Presence::There => endpoint_flows(network, endpoint),
+                    Presence::Gone => Vec::new(),
+                };
+                flows.set(&endpoint_key(endpoint), wanted);
+            }
+            for (key, plan) in &ports {
+                flows.set(&key.to_string(), intents(network, plan));
+            }
+            self.bridge.change(flows);
+            // Fails only when the task has ended, and the loop with it.
+            let _ = self.after_tx.send(After { since, stale });
+        }
+        if !self.synced && self.proxy.is_synced() {
+            self.synced = true;
+            self.bridge.synced(OWNER);
+            let n_ports = self.proxy.ports().count();
+            tracing::info!(n_ports, n_endpoints = self.proxy.endpoints().count(), "Services");
+        }
+    }
+}
+
+/// No namespace begins so.
+fn endpoint_key(endpoint: &Endpoint) -> String {
+    let Endpoint { ip, port, protocol, place } = endpoint;
+    format!("/{ip}:{port}/{protocol:?}/{place:?}")
+}
+
+/// Everything that a port wants on the switch.
+fn intents(network: &NodeConfig, plan: &PortPlan) -> Vec<Intent> {
+    let groups = plan.groups.iter().flat_map(group);
+    let frontends = plan.frontends.iter();
+    groups.chain(frontends.flat_map(|frontend| frontend_flows(network, frontend))).collect()
+}
+
+/// Waits for flows, and then forgets what leads elsewhere.
+async fn carry_on(
+    bridge: Bridge,
+    forget: Option<Forget>,
+    mut after_rx: mpsc::UnboundedReceiver<After>,
+    counts_tx: watch::Sender<Counts>,
+) {
+    let mut batch = Vec::new();
+    while after_rx.recv_many(&mut batch, BATCH).await > 0 {
+        // What is refused shows in the bridge's state.
+        let _ = bridge.barrier().await;
+        let mut stale = BTreeSet::new();
+        let mut took = Vec::new();
+        for after in batch.drain(..) {
+            stale.extend(after.stale);
+            took.push(after.since.elapsed());
+        }
+        counts_tx.send_modify(|counts| {
+            counts.took.truncate(N_TIMES);
+            counts.took.extend(took);
+        });
+        if let Some(forget) = &forget
+            && !stale.is_empty()
+            && let Err(error) = forget.forget(&stale).await
+        {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::ClusterNode;
+
+    #[test]
+    fn the_list_of_nodes_says_where_pods_are() {
+        let mk = |name: &str, cidr: &str, zone: Option<&str>| ClusterNode {
+            name: name.into(),
+            pod_cidrs: vec![cidr.parse().unwrap()],
+            addresses: Vec::new(),
+            zone: zone.map(str::to_owned),
+        };
+        let list = vec![mk("near", "10.1.1.0/24", None), mk("us", "10.1.0.0/24", Some("east"))];
+        let events = node_events(&Some(Arc::new(list)), "us");
+        let [Event::Zone(Some(zone)), Event::PodCidrs { ours, others }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(&**zone, "east");
+        assert_eq!(
+            (ours[0].to_string(), others[0].to_string()),
+            ("10.1.0.0/24".into(), "10.1.1.0/24".into())
+        );
+        assert!(node_events(&None, "us").is_empty(), "nothing is known yet");
+    }
+}
