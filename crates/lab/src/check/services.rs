@@ -268,10 +268,10 @@ fn affinity(world: &World<'_>) -> Result<usize> {
                 .doing(|| format!("{target} by {transport:?}"))?;
             n += 1;
         }
-        Ok(())
+        Ok::<_, LabError>(())
     };
     for _ in 0..N_STUCK {
-        stays()?;
+        stays().doing(|| "before anything happens".into())?;
     }
     let nodes: BTreeSet<&str> = world.clients().map(|client| client.node.as_str()).collect();
     for node in &nodes {
@@ -285,7 +285,7 @@ fn affinity(world: &World<'_>) -> Result<usize> {
     // want.
     world.add_service("after", "web")?;
     wait_for(IN_FORCE, "a Service is served after the agents' start", || {
-        if let Err(error) = stays() {
+        if let Err(error) = stays().doing(|| "while the agents start".into()) {
             return Some(Err(error));
         }
         world.is_reached("after").is_ok().then_some(Ok(()))
