@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use openflow::{Action, Flow, Intent, Match, TableId};
 
 pub(crate) use forwarding::keep;
+pub(crate) use routing::BEFORE_PODS;
 
 use crate::fields::{self, Category, cookie};
 use crate::layout::Layout;

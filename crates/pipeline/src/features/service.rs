@@ -15,6 +15,7 @@
 //! outside gets to the bridge (`host`).
 
 mod affinity;
+mod dsr;
 mod endpoint;
 mod frontend;
 mod group;
@@ -26,6 +27,7 @@ use std::collections::BTreeSet;
 use openflow::message::PacketIn;
 use openflow::{Action, Controller, Flow, Match, TableId};
 
+pub(crate) use dsr::to_peer;
 pub(crate) use endpoint::collisions;
 pub use endpoint::endpoint_flows;
 pub use frontend::frontend_flows;

@@ -106,6 +106,32 @@ fn frontends() {
     check("service-frontends.flows", &all);
 }
 
+/// A load balancer's address with direct server return, and the way to a peer.
+#[test]
+fn direct_server_return() {
+    let mut node = mk_service_node(Families::V4);
+    node.services.as_mut().unwrap().dsr = true;
+    let frontend = Frontend {
+        external: true,
+        dsr: Some(GroupId(2)),
+        affinity: Some(60),
+        ..mk_frontend("203.0.113.1", 80, 1)
+    };
+    let peer = super::fixture::mk_peer(Families::V4, 2);
+    let usual = flows(node_flows(&mk_service_node(Families::V4)));
+    let mut all = flows(node_flows(&node));
+    all.retain(|flow| !usual.contains(flow));
+    all.extend(flows(frontend_flows(&node, &frontend)));
+    all.extend(flows(crate::connectivity::peer_flows(&node, &peer)));
+    check("service-dsr.flows", &all);
+    let mut whole = flows_of(&node);
+    whole.extend(flows(frontend_flows(&node, &frontend)));
+    super::properties::check_flows("dsr", &node, &whole);
+    // A node that has it nowhere has none of it.
+    let plain = flows(frontend_flows(&mk_service_node(Families::V4), &frontend));
+    assert!(plain.iter().all(|flow| flow.table != crate::fields::DSR_SERVICE_MARK));
+}
+
 #[test]
 fn two_frontends_learn_with_cookies_of_their_own() {
     let node = mk_service_node(Families::V4);
@@ -201,7 +227,7 @@ fn groups_as_text() {
     let text: Vec<_> = groups.iter().map(ToString::to_string).collect();
     assert_eq!(
         text,
-        ["group_id=1,type=select,selection_method=dp_hash,\
+        ["group_id=1,type=select,selection_method=hash,fields=ip_src,\
           bucket=bucket_id:0,weight:100,actions=set_field:0xa4d0102->reg3,\
           set_field:0x1f90/0x2400ffff->reg4,resubmit(,64),\
           bucket=bucket_id:1,weight:100,actions=set_field:0xa4d0209->reg3,\

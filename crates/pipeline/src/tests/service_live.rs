@@ -14,8 +14,8 @@ use super::service_flows::{mk_endpoint, mk_frontend, mk_group};
 use super::switch::Switch;
 use crate::Families;
 use crate::service::{
-    Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, endpoint_flows, frontend_flows,
-    group,
+    Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, Target, endpoint_flows,
+    frontend_flows, group,
 };
 
 const WAIT: Duration = Duration::from_secs(5);
@@ -366,4 +366,88 @@ fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
     let (_, reply) = entry.split_once("reply=(").unwrap();
     let (_, port) = reply.split_once("sport=").unwrap();
     port.split(',').next().and_then(|port| port.parse().ok()).unwrap()
+}
+
+/// Ways that leave the node, as the switch explains them.
+#[test]
+#[ignore = "needs root: make test"]
+fn ways_to_endpoints_of_other_nodes() {
+    in_netns(|| {
+        let mut node = mk_service_node(Families::V4);
+        node.services.as_mut().unwrap().dsr = true;
+        let switch = Switch::start_as(&node);
+        let remote = mk_endpoint("10.77.2.9", 8080, Place::RemotePod);
+        let local = mk_endpoint("10.77.1.2", 8080, Place::LocalPod);
+        let outside = mk_endpoint("192.0.2.7", 443, Place::HostNetwork);
+        let external = |address, n| Frontend { external: true, ..mk_frontend(address, 80, n) };
+        let direct = Frontend { dsr: Some(openflow::GroupId(3)), ..external("203.0.113.1", 1) };
+        let none = Frontend { target: Target::Reject, ..mk_frontend("10.96.0.9", 80, 0) };
+        let mut intents = Vec::new();
+        for (id, endpoint) in [(1, remote), (2, outside), (3, local)] {
+            intents.extend(group(&mk_group(id, &[endpoint])));
+            intents.extend(endpoint_flows(&node, &endpoint));
+        }
+        let ranges = vec!["198.51.100.0/24".parse().unwrap()];
+        let narrow = Frontend { source_ranges: ranges, ..external("203.0.113.4", 3) };
+        for frontend in [
+            mk_frontend("10.96.0.1", 80, 1),
+            mk_frontend("10.96.0.2", 80, 2),
+            external("203.0.113.2", 1),
+            direct,
+            none,
+            narrow,
+        ] {
+            intents.extend(frontend_flows(&node, &frontend));
+        }
+        switch.add_all(intents);
+        let pod = "dp_hash=1,in_port=2,dl_src=0a:00:00:00:02:02,dl_dst=0a:00:00:00:01:01,tcp,\
+                   tcp_dst=80,nw_ttl=64,nw_src=10.77.1.2";
+        let client = "dp_hash=1,in_port=32769,dl_src=0a:00:00:00:01:01,\
+                      dl_dst=aa:bb:cc:dd:ee:ff,tcp,tcp_dst=80,nw_ttl=64,nw_src=198.51.100.9";
+        let other = "dp_hash=1,in_port=32769,dl_src=0a:00:00:00:01:01,\
+                     dl_dst=aa:bb:cc:dd:ee:ff,tcp,tcp_dst=80,nw_ttl=64,nw_src=192.0.2.99";
+        let peer = "dp_hash=1,in_port=32768,tun_src=172.30.0.2,tun_dst=172.30.0.1,\
+                    dl_src=0a:00:00:00:01:02,dl_dst=aa:bb:cc:dd:ee:ff,tcp,tcp_dst=80,nw_ttl=64,\
+                    nw_src=198.51.100.9";
+        let snat = "nat(src=10.77.1.1)";
+        for (what, from, to, want, translates) in [
+            ("Pod to a remote endpoint", pod, "10.96.0.1", "tunnel to 172.30.0.2", None),
+            ("Pod to outside", pod, "10.96.0.2", "gw0", None),
+            (
+                "outside to a remote endpoint",
+                client,
+                "203.0.113.2",
+                "tunnel to 172.30.0.2",
+                Some(snat),
+            ),
+            ("direct server return", client, "203.0.113.1", "tunnel to 172.30.0.2", None),
+            ("from the first node", peer, "203.0.113.1", "pod2", None),
+            ("a source that is served", client, "203.0.113.4", "pod2", None),
+            ("a source that is not", other, "203.0.113.4", "drop", None),
+            ("no endpoint", pod, "10.96.0.9", "drop", None),
+        ] {
+            let trace = switch.trace(&format!("{from},nw_dst={to}"), "trk,new");
+            // What goes to the agent, the trace shows as such.
+            if what == "no endpoint" {
+                assert!(trace.text.contains("controller("), "{what}\n{}", trace.text);
+                continue;
+            }
+            // A trace begins the pass behind a translation with the tunnel's end set already, takes
+            // it for where the packet came from, and says so; a packet does not.
+            let reflected = trace.text.contains("Not tunneling to our own address");
+            let verdict = if reflected { "tunnel to 172.30.0.2".into() } else { trace.verdict() };
+            assert!(!reflected || translates.is_some(), "{what}\n{}", trace.text);
+            assert_eq!(verdict, want, "{what}\n{}", trace.text);
+            let translated = trace.text.lines().any(|line| line.contains("nat(src="));
+            assert_eq!(translated, translates.is_some(), "{what}\n{}", trace.text);
+            if let Some(nat) = translates {
+                assert!(trace.text.contains(nat), "{what}\n{}", trace.text);
+            }
+        }
+        // The first node keeps no connection that it sees one half of.
+        let trace = switch.trace(&format!("{client},nw_dst=203.0.113.1"), "trk,new");
+        assert!(!trace.text.contains("ct(commit"), "{}", trace.text);
+        let broken = switch.trace(&format!("{client},nw_dst=203.0.113.2"), "trk,inv");
+        assert_eq!(broken.verdict(), "drop", "{}", broken.text);
+    });
 }

@@ -1,9 +1,11 @@
 //! Flows, groups and meters of the fake switch, with Open vSwitch's refusals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{ErrorCode, FlowMod, FlowModCommand, GroupMod, MeterMod};
-use openflow::{Action, Cookie, Flow, FlowKey, Group, GroupId, Match, Message, Meter, MeterId};
+use openflow::{
+    Action, Bucket, BucketId, Cookie, Flow, FlowKey, Group, GroupId, Match, Message, Meter, MeterId,
+};
 
 /// Highest number a table can have.
 const MAX_TABLE: u8 = 253;
@@ -14,6 +16,8 @@ const BAD_OUT_GROUP: ErrorCode = ErrorCode::new(2, 9);
 const BAD_METER: ErrorCode = ErrorCode::new(3, 4);
 const GROUP_EXISTS: ErrorCode = ErrorCode::new(6, 0);
 const UNKNOWN_GROUP: ErrorCode = ErrorCode::new(6, 8);
+const INVALID_GROUP: ErrorCode = ErrorCode::new(6, 1);
+const BAD_BUCKET: ErrorCode = ErrorCode::new(6, 12);
 const METER_EXISTS: ErrorCode = ErrorCode::new(12, 1);
 const UNKNOWN_METER: ErrorCode = ErrorCode::new(12, 3);
 const BAD_TYPE: ErrorCode = ErrorCode::new(1, 1);
@@ -95,6 +99,7 @@ impl Pipeline {
             GroupMod::Add(group) if self.groups.contains_key(&group.id) => Err(GROUP_EXISTS),
             GroupMod::Modify(group) if !self.groups.contains_key(&group.id) => Err(UNKNOWN_GROUP),
             GroupMod::Add(group) | GroupMod::Modify(group) | GroupMod::AddOrModify(group) => {
+                check_group(&group)?;
                 self.groups.insert(group.id, group);
                 Ok(())
             }
@@ -138,4 +143,15 @@ impl Pipeline {
     pub fn cookies(&self) -> impl Iterator<Item = Cookie> + '_ {
         self.flows.values().map(|flow| flow.cookie)
     }
+}
+
+fn check_group(group: &Group) -> Result<(), ErrorCode> {
+    /// The highest number a group can have.
+    const MAX_GROUP: u32 = 0xffff_ff00;
+    if group.id.0 > MAX_GROUP {
+        return Err(INVALID_GROUP);
+    }
+    let mut seen = BTreeSet::new();
+    let bad = |bucket: &Bucket| bucket.id > BucketId::MAX || !seen.insert(bucket.id);
+    if group.buckets.iter().any(bad) { Err(BAD_BUCKET) } else { Ok(()) }
 }

@@ -13,6 +13,8 @@ pub(super) struct Object<T> {
     /// Who else wants it, and how, in order of coming.
     claims: Vec<(SetId, T)>,
     pub(super) on_switch: OnSwitch,
+    /// What the switch holds, while nobody wants anything: it may be just what is wanted next.
+    seen: Option<T>,
     /// Found on the switch and claimed by nobody so far.
     pub(super) unclaimed: bool,
     pub(super) in_flight: bool,
@@ -27,6 +29,7 @@ impl<T> Default for Object<T> {
             wanted: None,
             claims: Vec::new(),
             on_switch: OnSwitch::Absent,
+            seen: None,
             unclaimed: false,
             in_flight: false,
             changed: false,
@@ -35,17 +38,22 @@ impl<T> Default for Object<T> {
     }
 }
 
-impl<T> Object<T> {
+impl<T: PartialEq> Object<T> {
     fn put(&mut self, set: SetId, value: T) {
+        let is_there = !self.in_flight && self.seen.take().is_some_and(|seen| seen == value);
         self.wanted = Some((set, value));
         self.changed = self.in_flight;
         self.refused = false;
         self.unclaimed = false;
-        if self.on_switch == OnSwitch::Exact {
+        if is_there {
+            self.on_switch = OnSwitch::Exact;
+        } else if self.on_switch == OnSwitch::Exact {
             self.on_switch = OnSwitch::Unknown;
         }
     }
+}
 
+impl<T> Object<T> {
     fn is_nothing(&self) -> bool {
         self.wanted.is_none() && self.on_switch == OnSwitch::Absent && !self.in_flight
     }
@@ -138,6 +146,7 @@ impl<K: Ord + Copy, T: PartialEq> Objects<K, T> {
         if let Some(object) = self.objects.get_mut(&id) {
             object.in_flight = true;
             object.changed = false;
+            object.seen = None;
             object.on_switch = OnSwitch::Unknown;
         }
     }
@@ -162,7 +171,7 @@ impl<K: Ord + Copy, T: PartialEq> Objects<K, T> {
     /// wants it. Returns how many wanted ones were not as believed.
     pub(super) fn take_in(&mut self, dumped: Vec<(K, Option<T>)>) -> u64 {
         let mut n_wrong = 0;
-        let dumped: BTreeMap<K, Option<T>> = dumped.into_iter().collect();
+        let mut dumped: BTreeMap<K, Option<T>> = dumped.into_iter().collect();
         for (id, object) in &mut self.objects {
             if object.in_flight {
                 continue;
@@ -176,10 +185,15 @@ impl<K: Ord + Copy, T: PartialEq> Objects<K, T> {
                 n_wrong += 1;
             }
             object.on_switch = now;
+            object.seen = match object.wanted {
+                None => dumped.get_mut(id).and_then(Option::take),
+                Some(_) => None,
+            };
         }
-        for id in dumped.into_keys() {
+        for (id, seen) in dumped {
             self.objects.entry(id).or_insert_with(|| Object {
                 on_switch: OnSwitch::Unknown,
+                seen,
                 unclaimed: true,
                 ..Object::default()
             });

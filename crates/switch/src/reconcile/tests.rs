@@ -159,6 +159,26 @@ fn what_nobody_claims_waits_for_all_owners() {
     assert!(!world.sent.iter().any(|(_, messages)| messages.iter().any(|m| m.starts_with('+'))));
 }
 
+/// An owner that starts anew says later what it wants than the switch says what it holds.
+#[test]
+fn groups_and_meters_that_are_claimed_as_they_are_are_not_sent() {
+    let mut world = World::new(SyncMode::Incremental);
+    let other = Group::select(GroupId(2)).bucket(1, vec![Action::Output(OfPort::LOCAL)]);
+    world.groups.insert(GroupId(1), Group::all(GroupId(1)));
+    world.groups.insert(GroupId(2), other);
+    world.meters.insert(MeterId(1), Meter::packets_per_second(MeterId(1), 5, 1));
+    world.step(Event::Register(A));
+    world.step(Event::Connected);
+    world.settle();
+    world.set(A, "x", vec![mk_group(1), mk_group(2), mk_meter(1, 5)]);
+    world.settle();
+    assert_eq!(world.n_sent(), 1, "one group is another: {:?}", world.sent);
+    assert_eq!(world.groups[&GroupId(2)], Group::all(GroupId(2)));
+    world.remove(A, "x");
+    world.settle();
+    assert!(world.groups.is_empty() && world.meters.is_empty());
+}
+
 #[test]
 fn groups_and_meters_that_are_not_understood_are_replaced_or_go() {
     let mut world = World::new(SyncMode::Incremental);

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use openflow::{Action, CtState, Field, MacAddr, Match, TableId};
 
 use super::Build;
+use crate::features::service;
 use crate::fields::{
     self, BROADCAST_V4, CT_SOURCE, FROM_GATEWAY, FROM_TUNNEL, HIGH, KEEP_MAC, LINK_LOCAL_V6, LOW,
     MULTICAST_V4, MULTICAST_V6, NORMAL, REWRITE_MAC, Stage, TO_GATEWAY, TO_TUNNEL, VIRTUAL_MAC,
@@ -16,7 +17,7 @@ use crate::fields::{
 use crate::node::{PeerNode, PodInterface};
 
 /// Before the ways to Pods: replies that the host has to translate back.
-const BEFORE_PODS: u16 = HIGH + 2;
+pub(crate) const BEFORE_PODS: u16 = HIGH + 2;
 /// After the ways to Pods, before those to other nodes.
 const AFTER_PODS: u16 = NORMAL + 5;
 
@@ -59,18 +60,15 @@ pub(super) fn peer(build: &mut Build<'_>, peer: &PeerNode) {
         if !build.node.families.has(cidr.addr()) {
             continue;
         }
-        build.add(
-            fields::L3_FORWARDING,
-            NORMAL,
-            Match::new().dst_net(*cidr),
-            [
-                set_src(gateway_mac),
-                set_dst(VIRTUAL_MAC),
-                outer.clone(),
-                TO_TUNNEL.load(),
-                Action::GotoTable(fields::L3_DEC_TTL),
-            ],
-        );
+        let actions = vec![
+            set_src(gateway_mac),
+            set_dst(VIRTUAL_MAC),
+            outer.clone(),
+            TO_TUNNEL.load(),
+            Action::GotoTable(fields::L3_DEC_TTL),
+        ];
+        build.flows.extend(service::to_peer(build.node, *cidr, actions.clone()));
+        build.add(fields::L3_FORWARDING, NORMAL, Match::new().dst_net(*cidr), actions);
     }
 }
 

@@ -22,17 +22,40 @@ const ETH_IPV6: u128 = 0x86dd;
 /// The flow that learns, for a frontend with affinity.
 pub(super) fn learn(frontend: &Frontend) -> Option<Flow> {
     let timeout = frontend.affinity?;
-    let ipv6 = frontend.address.is_ipv6();
     let mut learn = Learn {
         hard_timeout: timeout.max(1),
-        cookie: learned_cookie(frontend),
+        cookie: learned_cookie(frontend, 0),
         flags: LearnFlags::DELETE_LEARNED,
         ..Learn::new(fields::SESSION_AFFINITY, NORMAL)
     };
-    let (eth_type, src, dst, ip) = if ipv6 {
-        (ETH_IPV6, Field::Ipv6Src, Field::Ipv6Dst, ENDPOINT_IP_V6)
+    let ip = if frontend.address.is_ipv6() { ENDPOINT_IP_V6 } else { ENDPOINT_IP };
+    let again = |place| LearnSpec::Load { dst: place, src: LearnSource::Field(place) };
+    learn.specs = tuple(frontend);
+    learn.specs.extend([
+        again(ip),
+        again(ENDPOINT_PORT),
+        again(TO_EXTERNAL.place),
+        again(REMOTE_ENDPOINT.place),
+        again(HOST_ENDPOINT.place),
+        again(SERVICE_GROUP),
+        LearnSpec::Load {
+            dst: ENDPOINT_REMEMBERED.place,
+            src: LearnSource::Value(ENDPOINT_REMEMBERED.value.into()),
+        },
+    ]);
+    // Each connection begins the time anew.
+    let known = ENDPOINT_KNOWN.of(dialled(frontend));
+    let next = Action::GotoTable(fields::SNAT_MARK);
+    let flow = flow(fields::SESSION_AFFINITY_LEARN, NORMAL, known);
+    Some(flow.actions([Action::learn(learn), next]))
+}
+
+/// What a learned flow matches: this client, dialling what it dials now.
+pub(super) fn tuple(frontend: &Frontend) -> Vec<LearnSpec> {
+    let (eth_type, src, dst) = if frontend.address.is_ipv6() {
+        (ETH_IPV6, Field::Ipv6Src, Field::Ipv6Dst)
     } else {
-        (ETH_IPV4, Field::Ipv4Src, Field::Ipv4Dst, ENDPOINT_IP)
+        (ETH_IPV4, Field::Ipv4Src, Field::Ipv4Dst)
     };
     let (number, port) = match frontend.protocol {
         Protocol::Tcp => (crate::packet::protocol::TCP, Field::TcpDst),
@@ -43,44 +66,30 @@ pub(super) fn learn(frontend: &Frontend) -> Option<Flow> {
         dst: Subfield::whole(field),
         src: LearnSource::Value(value),
     };
-    let same = |field| LearnSpec::Match {
-        dst: Subfield::whole(field),
-        src: LearnSource::Field(Subfield::whole(field)),
-    };
-    let again = |place| LearnSpec::Load { dst: place, src: LearnSource::Field(place) };
-    let remembered = LearnSpec::Load {
-        dst: ENDPOINT_REMEMBERED.place,
-        src: LearnSource::Value(ENDPOINT_REMEMBERED.value.into()),
-    };
-    learn.specs = vec![
+    vec![
         is(Field::EthType, eth_type),
         is(Field::IpProto, number.into()),
         same(src),
         same(dst),
         same(port),
-        again(ip),
-        again(ENDPOINT_PORT),
-        again(TO_EXTERNAL.place),
-        again(REMOTE_ENDPOINT.place),
-        again(HOST_ENDPOINT.place),
-        again(SERVICE_GROUP),
-        remembered,
-    ];
-    // Each connection begins the time anew.
-    let known = ENDPOINT_KNOWN.of(dialled(frontend));
-    let next = Action::GotoTable(fields::SNAT_MARK);
-    let flow = flow(fields::SESSION_AFFINITY_LEARN, NORMAL, known);
-    Some(flow.actions([Action::learn(learn), next]))
+    ]
 }
 
-/// Learned flows go with the frontend, so each has a cookie of its own: FNV-1a of what is dialled.
-fn learned_cookie(frontend: &Frontend) -> Cookie {
+/// The learned flow matches what the packet has.
+pub(super) fn same(field: Field) -> LearnSpec {
+    let place = Subfield::whole(field);
+    LearnSpec::Match { dst: place, src: LearnSource::Field(place) }
+}
+
+/// Learned flows go with the frontend, so each has a cookie of its own: FNV-1a of what is dialled, and
+/// of why it was learned.
+pub(super) fn learned_cookie(frontend: &Frontend, purpose: u8) -> Cookie {
     let mut bytes = match frontend.address {
         FrontendAddress::Ip(std::net::IpAddr::V4(ip)) => ip.octets().to_vec(),
         FrontendAddress::Ip(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
         FrontendAddress::NodePort { ipv6 } => vec![u8::from(ipv6)],
     };
-    bytes.push(frontend.protocol as u8);
+    bytes.extend([frontend.protocol as u8, purpose]);
     bytes.extend(frontend.port.to_be_bytes());
     let hash = bytes
         .iter()

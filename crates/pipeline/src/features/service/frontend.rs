@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use openflow::{Action, GroupId, Intent, Match};
 
 use super::affinity::learn;
-use super::{Frontend, FrontendAddress, ServiceConfig, Target, flow, protocol_match, reject};
+use super::{Frontend, FrontendAddress, ServiceConfig, Target, dsr, flow, protocol_match, reject};
 use crate::fields::{
     self, ENDPOINT_SELECTED, ENDPOINT_TO_SELECT, FROM_LOCAL, HIGH, LOW, NORMAL, REWRITE_MAC,
     SERVICE_GROUP, TO_EXTERNAL, TO_NODE_PORT,
@@ -16,6 +16,7 @@ use crate::node::NodeConfig;
 #[must_use]
 pub fn frontend_flows(node: &NodeConfig, frontend: &Frontend) -> Vec<Intent> {
     let Some(config) = &node.services else { return Vec::new() };
+    let direct = frontend.dsr.filter(|_| config.dsr && !frontend.address.is_ipv6());
     let dialled = ENDPOINT_TO_SELECT.of(dialled(frontend));
     let table = fields::SERVICE_LB;
     let mut flows = Vec::new();
@@ -33,6 +34,12 @@ pub fn frontend_flows(node: &NodeConfig, frontend: &Frontend) -> Vec<Intent> {
     served(NORMAL, &dialled, frontend.target);
     if let Some(target) = frontend.local_clients {
         served(HIGH, &FROM_LOCAL.of(dialled.clone()), target);
+    }
+    if let Some(group) = direct {
+        // The node that it comes from has looked at its source.
+        let actions = choose(frontend, group);
+        flows.push(flow(table, dsr::FROM_PEER, dsr::from_peer(frontend)).actions(actions));
+        flows.push(dsr::mark(frontend));
     }
     if !frontend.source_ranges.is_empty() {
         flows.push(flow(table, LOW, dialled));

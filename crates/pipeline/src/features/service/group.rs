@@ -7,6 +7,10 @@
 //! by a flow, and the first 8 bits the endpoint within it. An endpoint's part follows from its
 //! address alone, so that a change of one endpoint changes one part.
 //!
+//! With session affinity a hash of the client's address chooses instead, so that connections which a
+//! client opens before it is known what it was given go to one endpoint too. (Parts are chosen as
+//! without it.)
+//!
 //! Buckets are never added or removed one by one: Open vSwitch (seen in 3.1.0) then builds the hash
 //! table of a `dp_hash` group from the new buckets alone, and all connections go to them.
 
@@ -39,7 +43,7 @@ pub fn group(group: &Group) -> Vec<Intent> {
     let mut intents = Vec::new();
     let bits = part_bits(endpoints.len());
     if bits == 0 {
-        intents.push(one(group.id, &endpoints).into());
+        intents.push(one(group, group.id, &endpoints).into());
     } else {
         intents.push(whole(group.id, bits).into());
         let mut parts = vec![Vec::new(); 1 << bits];
@@ -49,7 +53,7 @@ pub fn group(group: &Group) -> Vec<Intent> {
         fill_empty(&mut parts);
         for (part, endpoints) in (0u32..).zip(&parts) {
             let id = part_id(group.id, part);
-            intents.push(one(id, endpoints).into());
+            intents.push(one(group, id, endpoints).into());
             let place = Subfield::reg(2, GROUP_PART.offset, GROUP_PART.offset + bits - 1);
             let matching =
                 Match::new().reg(SERVICE_GROUP, group.id.0.into()).reg(place, part.into());
@@ -114,9 +118,15 @@ fn whole(id: GroupId, bits: u16) -> openflow::Group {
     select(id).bucket(WEIGHT, actions)
 }
 
-/// A group that chooses one of few endpoints.
-fn one(id: GroupId, endpoints: &[Endpoint]) -> openflow::Group {
+/// The group with this number, all of `of` or a part, that chooses one of few endpoints.
+fn one(of: &Group, id: GroupId, endpoints: &[Endpoint]) -> openflow::Group {
     let mut group = select(id);
+    if of.affinity {
+        let ipv6 = endpoints.iter().any(|endpoint| endpoint.ip.is_ipv6());
+        let source = if ipv6 { Field::Ipv6Src } else { Field::Ipv4Src };
+        let by_client = SelectionMethod { name: "hash".into(), param: 0, fields: vec![source] };
+        group.selection = Some(by_client);
+    }
     for endpoint in endpoints {
         let (place, ip) = endpoint_ip(endpoint.ip);
         let (value, mask) = endpoint_value(endpoint);

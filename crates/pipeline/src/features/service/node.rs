@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use openflow::{Action, Ct, CtState, Flow, Intent, Match, Meter, Nat};
 
-use super::{Datapath, ServiceConfig, endpoint, flow};
+use super::{Datapath, ServiceConfig, dsr, endpoint, flow};
 use crate::features::pod_connectivity::keep;
 use crate::fields::{
     self, CT_HAIRPIN, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT, CT_SOURCE, CT_ZONE,
@@ -44,6 +44,9 @@ pub fn node_flows(node: &NodeConfig) -> Vec<Intent> {
     snat_mark(&mut flows);
     endpoints(node, &mut flows);
     to_host(node, &mut flows);
+    if config.dsr {
+        dsr::node(node, &mut flows);
+    }
     for family in families(node) {
         un_snat(&family, &mut flows);
         snat(node, &family, &mut flows);
