@@ -223,7 +223,14 @@ impl State {
         }
         let all: Vec<FlowId> = self.flows.ids(None).collect();
         for id in all {
-            if self.flows.get(id).is_some_and(|entry| entry.marks.has(Marks::UNCLAIMED)) {
+            let Some(entry) = self.flows.get(id) else { continue };
+            if !entry.marks.has(Marks::UNCLAIMED) {
+                continue;
+            }
+            // The switch was read before it was known whose flows make this one.
+            if self.learn_cookies.contains_key(&entry.view().cookie()) {
+                self.flows.remove(id);
+            } else {
                 self.list(id);
             }
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use openflow::{
-    Action, Cookie, Flow, Group, GroupId, Intent, Match, Meter, MeterId, OfPort, TableId,
+    Action, Cookie, Flow, Group, GroupId, Intent, Learn, Match, Meter, MeterId, OfPort, TableId,
 };
 
 use super::*;
@@ -37,6 +37,35 @@ fn changes_before_a_flush_go_together_and_in_order() {
             (BatchMode::Plain, vec!["-meter 1".into()]),
         ]
     );
+}
+
+/// What a client was given is remembered over a restart, though the switch is read before anybody says
+/// that it wants the flow which learned it.
+#[test]
+fn what_the_switch_learned_is_kept_when_its_flow_is_claimed_late() {
+    let learner = |priority, cookie| {
+        let learn = Learn { cookie, ..Learn::new(TableId(1), 1) };
+        mk_plain(priority).action(Action::learn(learn))
+    };
+    let [known, forgotten] = [2, 3].map(|n| Cookie(0xa17e_0300_0000_0000 + n));
+    let mut world = World::new(SyncMode::Incremental);
+    for flow in [
+        learner(1, known),
+        learner(2, forgotten),
+        mk_plain(11).cookie(known),
+        mk_plain(12).cookie(forgotten),
+    ] {
+        world.flows.insert(flow.key(), flow);
+    }
+    world.step(Event::Register(A));
+    world.step(Event::Connected);
+    world.settle();
+    world.set(A, "x", vec![learner(1, known).into()]);
+    world.step(Event::Synced(A));
+    world.settle();
+    assert_eq!(world.priorities(), [1, 11], "the other one's learner is wanted no more");
+    let summary = world.state.summary();
+    assert_eq!((summary.n_pending, summary.n_unclaimed), (0, 0));
 }
 
 #[test]
