@@ -7,15 +7,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::calls::{Transport, ask};
+use super::ports::Connection;
 use super::world::{self, Client, World};
 use super::{ANSWERED, Context, IN_FORCE, Lab, Outcome, check, nothing_forbidden};
+use crate::cli::NodeComponent;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
+use crate::preflight::program;
 use crate::state::{Mode, Proxy};
 use crate::ui::Progress;
 use crate::up::{self, UpOptions};
 use crate::variant::IpFamily;
-use crate::{addressing, ip};
+use crate::{addressing, component, ip, netns};
 
 /// What is dropped is not answered in this time.
 const DROPPED: Duration = Duration::from_millis(600);
@@ -47,6 +50,10 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         n += step(&scene).doing(|| what.to_owned())?;
     }
     nothing_forbidden(&lab.0)?;
+    context.progress.step("the agents' cleanup leaves no way to Services");
+    for node in &scene.nodes {
+        clean_up(&world, node).doing(|| format!("on {}", node.name))?;
+    }
     Ok(Outcome::Passed(json!({ "exchanges": n })))
 }
 
@@ -66,6 +73,37 @@ fn balanced(family: IpFamily, n: u8) -> Vec<IpAddr> {
     let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0x71, 0, 0, 0, 0, n.into());
     let all = [IpAddr::V4(Ipv4Addr::new(203, 0, 113, n)), IpAddr::V6(v6)];
     all.into_iter().filter(|ip| family.has(*ip)).collect()
+}
+
+/// Ends a node's agent for good: what led to Services is gone from its kernel.
+fn clean_up(world: &World<'_>, node: &Client) -> Result<()> {
+    let run = |command: &str, args: &[&str]| -> Result<String> {
+        let output = netns::enter(&node.netns, || program(command).args(args).output())?
+            .doing(|| format!("run {command}"))?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if !output.status.success() {
+            return Err(LabError::new(format!("{command} {}: {said}", args.join(" "))));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let looks: [&[&str]; 2] =
+        [&["route", "show", "proto", "166"], &["-6", "route", "show", "proto", "166"]];
+    let left = || -> Result<String> {
+        let routes: Result<Vec<String>> = looks.iter().map(|look| run("ip", look)).collect();
+        Ok(routes?.concat() + &run("nft", &["list", "tables"])?)
+    };
+    if !left()?.contains("169.254.0.253") && !left()?.contains("fc01::") {
+        return Err(LabError::new("there are no routes to Services to begin with"));
+    }
+    component::stop(world.store, &node.name, NodeComponent::Agent)?;
+    let layout = world.store.layout().node(&node.name);
+    let agent = world.store.get().bin_dir.join("antrea-agent").display().to_string();
+    let paths =
+        [layout.agent_conf(), layout.state(), layout.run()].map(|p| p.display().to_string());
+    let [config, state, run_dir] = &paths;
+    run(&agent, &["cleanup", "--config", config, "--state-dir", state, "--run-dir", run_dir])?;
+    let left = left()?;
+    if left.is_empty() { Ok(()) } else { Err(LabError::new(format!("it left {left}"))) }
 }
 
 impl<'a> Scene<'a> {
@@ -272,7 +310,13 @@ impl<'a> Scene<'a> {
             let seen = [self.outside.address(target.ip())?, gateway];
             n += self.reaches(&self.outside, target, &alone, &seen)?;
         }
+        // The same host by its other address is one of those who may.
+        let others = addressing::behind_outside(self.family);
+        let other = Client::host("behind", self.outside.netns.clone(), others, Vec::new());
         for target in shut {
+            world::eventually(IN_FORCE, "who may use it is served", || {
+                Connection::open(&other, 0, target, Transport::Tcp)?.ask().map(drop)
+            })?;
             self.is_closed(&self.outside, target)?;
         }
         Ok(n)

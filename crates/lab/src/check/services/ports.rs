@@ -15,14 +15,19 @@ use crate::error::{Doing, LabError, Result};
 use crate::{interrupt, netns};
 
 /// A connection that can be asked again.
-enum Connection {
+pub(super) enum Connection {
     Tcp(TcpStream),
     Udp(UdpSocket),
 }
 
 impl Connection {
     /// Connects from a port, from any when it is 0; others may use that port too.
-    fn open(from: &Client, port: u16, to: SocketAddr, transport: Transport) -> Result<Self> {
+    pub(super) fn open(
+        from: &Client,
+        port: u16,
+        to: SocketAddr,
+        transport: Transport,
+    ) -> Result<Self> {
         let within = ANSWERED * interrupt::patience();
         let own = SocketAddr::new(from.address(to.ip())?, port);
         let (kind, protocol) = match transport {
@@ -53,7 +58,8 @@ impl Connection {
         .doing(|| "look at the socket".into())
     }
 
-    fn ask(&self) -> Result<Answer> {
+    /// Asks who answers.
+    pub(super) fn ask(&self) -> Result<Answer> {
         use std::io::{BufRead, BufReader, Write};
         match self {
             Self::Udp(socket) => ask_by(socket, Duration::from_secs(2)),
