@@ -22,6 +22,8 @@ pub const CT_SERVICE_SNAT: Subfield = Subfield::new(Field::CtMark, 5, 5);
 pub const CT_HAIRPIN: Subfield = Subfield::new(Field::CtMark, 6, 6);
 /// [`CT_SERVICE_SNAT`] and [`CT_HAIRPIN`]; a copy of [`super::SERVICE_SNAT`].
 pub const CT_SERVICE_SNAT_HAIRPIN: Subfield = Subfield::new(Field::CtMark, 5, 6);
+/// The Service connection was opened at a NodePort; a copy of [`super::TO_NODE_PORT`].
+pub const CT_NODE_PORT: Subfield = Subfield::new(Field::CtMark, 8, 8);
 /// The connection is looked at by the layer 7 engine.
 pub const CT_L7: Subfield = Subfield::new(Field::CtMark, 7, 7);
 

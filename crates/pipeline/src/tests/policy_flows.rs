@@ -69,6 +69,11 @@ impl Rule {
         self
     }
 
+    pub(super) fn through(mut self, keys: &[ClauseKey]) -> Self {
+        self.clauses.push(keys.to_vec());
+        self
+    }
+
     pub(super) fn services(mut self, families: Families, services: &[ServiceSpec]) -> Self {
         let matches = services.iter().flat_map(|service| service.matches(families));
         self.clauses.push(matches.map(ClauseKey::Service).collect());

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use testkit::netns::{NamedNetns, in_netns, sh};
 
-use super::fixture::{ip, mk_service_node};
+use super::fixture::{ip, mk_policy_config, mk_service_node};
 use super::live::mk_pod_netns;
+use super::policy_flows::mk_rule;
 use super::service_flows::{mk_endpoint, mk_frontend, mk_group};
 use super::switch::Switch;
 use crate::Families;
+use crate::policy::{self, ClauseKey, Direction, Verdict};
 use crate::service::{
-    Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, Target, endpoint_flows,
+    Datapath, Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, Target, endpoint_flows,
     frontend_flows, group,
 };
 
@@ -323,8 +325,9 @@ fn affinity_keeps_a_client_at_an_endpoint_that_serves() {
                     world.switch.ovs.ofctl(&["mod-group", &mgmt, &group.normalize().to_string()]);
                 }
             }
+            // The datapath may know for a moment longer what the flows were.
+            testkit::wait_until(WAIT, "a client goes on elsewhere", || serving(90) != first);
             let second = serving(90);
-            assert_ne!(second, first, "a client goes on at another endpoint");
             for _ in 0..20 {
                 assert_eq!(serving(90), second);
             }
@@ -366,6 +369,110 @@ fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
     let (_, reply) = entry.split_once("reply=(").unwrap();
     let (_, port) = reply.split_once("sport=").unwrap();
     port.split(',').next().and_then(|port| port.parse().ok()).unwrap()
+}
+
+/// Policies see the endpoint, and which Service was dialled, in each packet of a connection that is not
+/// let through, however many are sent.
+#[test]
+#[ignore = "needs root: make test"]
+fn policies_see_endpoints_and_services() {
+    in_netns(|| {
+        let world = World::start();
+        let families = Families::Dual;
+        let config = mk_policy_config(families);
+        serve_udp(&world.pod3, "pod3", "[::]:53");
+        let endpoint = mk_udp("10.77.1.3", 53, Place::LocalPod);
+        let udp = |frontend| Frontend { protocol: Protocol::Udp, ..frontend };
+        for id in [1, 2] {
+            let frontend = udp(mk_frontend(&format!("10.96.0.{id}"), 53, id));
+            world.serve(&frontend, &mk_group(id, &[endpoint]));
+        }
+        let node_port = Frontend {
+            address: FrontendAddress::NodePort { ipv6: false },
+            external: true,
+            ..udp(mk_frontend("0.0.0.0", 30053, 2))
+        };
+        world.switch.add_all(frontend_flows(&mk_service_node(families), &node_port));
+        let answered = |to: &str| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.connect(to).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
+            (0..4).any(|_| socket.send(b"x").is_ok() && socket.recv(&mut [0; 64]).is_ok())
+        };
+        let from_pod2 = |to: &'static str| world.pod2.run(|| answered(to));
+        let group = openflow::GroupId;
+        let drop = |id, direction| mk_rule(id, direction, policy::Place::Tiered, Verdict::Drop);
+        let rules = [
+            (
+                "a Service by its group",
+                drop(11, Direction::Egress)
+                    .from(&["10.77.1.2/32"])
+                    .through(&[ClauseKey::ToService(group(1))]),
+                [false, true, true, true],
+            ),
+            (
+                "the endpoint on the way out",
+                drop(12, Direction::Egress).from(&["10.77.1.2/32"]).to(&["10.77.1.3/32"]),
+                [false, false, false, true],
+            ),
+            (
+                "the endpoint on the way in",
+                drop(13, Direction::Ingress).from(&["10.77.1.2/32"]).pods(&[3]),
+                [false, false, false, true],
+            ),
+            (
+                "a NodePort",
+                drop(14, Direction::Egress)
+                    .from(&["10.77.1.1/32"])
+                    .through(&[ClauseKey::ToNodePort(group(2))]),
+                [true, true, true, false],
+            ),
+        ];
+        for (what, rule, want) in rules {
+            let flows = rule.flows(&config);
+            world.switch.add(&flows);
+            let got = || {
+                [
+                    from_pod2("10.96.0.1:53"),
+                    from_pod2("10.96.0.2:53"),
+                    from_pod2("10.77.1.3:53"),
+                    answered("169.254.0.252:30053"),
+                ]
+            };
+            // The datapath may know for a moment longer what the flows were.
+            testkit::wait_until(WAIT, what, || got() == want);
+            assert_eq!(got(), want, "{what}");
+            let mgmt = world.switch.ovs.mgmt("br-int").display().to_string();
+            for flow in flows {
+                let text = flow.normalize().to_string();
+                let (matching, _) = text.split_once(" actions=").unwrap();
+                let (_, matching) = matching.split_once("table=").unwrap();
+                let matching = format!("table={matching}");
+                world.switch.ovs.ofctl(&["--strict", "del-flows", &mgmt, &matching]);
+            }
+        }
+    });
+}
+
+/// The flows for the kernel's datapath are such that a switch takes them.
+#[test]
+#[ignore = "needs root: make test"]
+fn a_switch_takes_what_is_meant_for_the_kernel() {
+    in_netns(|| {
+        let mut node = mk_service_node(Families::Dual);
+        node.services.as_mut().unwrap().datapath = Datapath::System;
+        let flows = super::fixture::flows_of(&node);
+        let apart = |flow: &&openflow::Flow| flow.to_string().contains("nat(src=0.0.0.0)");
+        assert_eq!(flows.iter().filter(apart).count(), 1);
+        let switch = Switch::start(Families::Dual);
+        switch.add(&flows);
+        let has = switch.ovs.flows("br-int");
+        let told = |family: &str| {
+            let of = |line: &&String| line.contains(family) && line.contains("nat(src),");
+            has.iter().filter(of).count()
+        };
+        assert_eq!((told("+new+trk,ip,"), told("+new+trk,ipv6,")), (1, 1), "{has:#?}");
+    });
 }
 
 /// Ways that leave the node, as the switch explains them.

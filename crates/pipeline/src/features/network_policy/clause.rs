@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use openflow::{Action, ConjId, Flow, Match, OfPort, TableId};
+use openflow::{Action, ConjId, Flow, GroupId, Match, OfPort, TableId};
 use serde::{Deserialize, Serialize};
 
 use super::ports::{PortMask, PortRange};
-use crate::fields::{Category, TARGET_OFPORT, cookie};
+use crate::fields::{Category, SERVICE_GROUP, TARGET_OFPORT, TO_NODE_PORT, cookie};
 use crate::node::Families;
 
 /// An address family.
@@ -100,6 +100,12 @@ pub enum ClauseKey {
     ToPort(OfPort),
     /// The service.
     Service(ServiceMatch),
+    /// The Kubernetes Service that the connection was opened through, by its group. Only known on the
+    /// way out, where the client is.
+    ToService(GroupId),
+    /// The same, if it was opened at a NodePort. Such a rule is looked at where the connection
+    /// comes in, with the client's own address as its source, so it is in the tables of the way out.
+    ToNodePort(GroupId),
 }
 
 /// The flow is an alternative of this clause of this rule.
@@ -175,6 +181,10 @@ impl ClauseKey {
             Self::To(net) => Match::new().dst_net(net),
             Self::ToPort(port) => Match::new().reg(TARGET_OFPORT, port.0.into()),
             Self::Service(service) => service.matching(),
+            Self::ToService(group) => Match::new().reg(SERVICE_GROUP, group.0.into()),
+            Self::ToNodePort(group) => {
+                TO_NODE_PORT.of(Match::new().reg(SERVICE_GROUP, group.0.into()))
+            }
         }
     }
 }

@@ -17,9 +17,9 @@ use super::group::endpoint_ip;
 use super::{Datapath, Endpoint, Place, Protocol, flow, protocol_match};
 use crate::features::pod_connectivity::keep;
 use crate::fields::{
-    self, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT_HAIRPIN, CT_ZONE, CT_ZONE_V6,
+    self, CT_NODE_PORT, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT_HAIRPIN, CT_ZONE, CT_ZONE_V6,
     DIRECT_TO_ENDPOINT, ENDPOINT_PORT, ENDPOINT_TO_SELECT, FROM_POD, HAIRPIN_NEEDED, HIGH, NORMAL,
-    SERVICE_GROUP, SERVICE_SNAT, SOURCE_PORT_HALF, Stage,
+    SERVICE_GROUP, SERVICE_SNAT, SOURCE_PORT_HALF, Stage, TO_NODE_PORT,
 };
 use crate::node::NodeConfig;
 
@@ -56,6 +56,7 @@ fn translate(node: &NodeConfig, endpoint: &Endpoint) -> Flow {
         .table(node.layout().ip_stage(Stage::EgressSecurity))
         .exec(Action::load(CT_SERVICE, 1))
         .exec(Action::move_field(SERVICE_SNAT, CT_SERVICE_SNAT_HAIRPIN))
+        .exec(Action::move_field(TO_NODE_PORT.place, CT_NODE_PORT))
         .exec(Action::move_field(SERVICE_GROUP, CT_SERVICE_GROUP));
     flow(fields::ENDPOINT_DNAT, NORMAL, matching).actions([Action::ct(ct)])
 }
@@ -90,7 +91,7 @@ fn hairpin(endpoint: &Endpoint) -> Flow {
 }
 
 /// Keeps direct connections of any source to endpoints, where the kernel sees to it that they stay
-/// apart.
+/// apart. A switch tells such a flow as `nat(src)`, without the address.
 pub(super) fn collisions_in_kernel(node: &NodeConfig, family: &Match) -> Vec<Flow> {
     let ipv6 = *family != Match::new().ip();
     let any = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };

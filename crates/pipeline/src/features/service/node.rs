@@ -7,8 +7,8 @@ use openflow::{Action, Ct, CtState, Flow, Intent, Match, Meter, Nat};
 use super::{Datapath, ServiceConfig, dsr, endpoint, flow};
 use crate::features::pod_connectivity::keep;
 use crate::fields::{
-    self, CT_HAIRPIN, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT, CT_SOURCE, CT_ZONE,
-    CT_ZONE_SNAT, CT_ZONE_SNAT_V6, CT_ZONE_V6, ENDPOINT_KNOWN, ENDPOINT_REMEMBERED,
+    self, CT_HAIRPIN, CT_NODE_PORT, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT, CT_SOURCE,
+    CT_ZONE, CT_ZONE_SNAT, CT_ZONE_SNAT_V6, CT_ZONE_V6, ENDPOINT_KNOWN, ENDPOINT_REMEMBERED,
     ENDPOINT_TO_SELECT, FROM_EXTERNAL, FROM_GATEWAY, FROM_POD, FROM_TUNNEL, HAIRPIN_NEEDED, HIGH,
     HOST_ENDPOINT, LOW, METER_SERVICE, MISS, NO_DSR, NORMAL, OUTPUT_TO_PORT, REMOTE_ENDPOINT,
     REWRITE_MAC, SERVICE_GROUP, SNAT_NEEDED, SOURCE, Stage, TO_EXTERNAL, TO_GATEWAY, TO_NODE_PORT,
@@ -85,13 +85,15 @@ fn families(node: &NodeConfig) -> Vec<Family> {
 }
 
 /// ConntrackState: a known connection has found its endpoint already. It is routed, since neither
-/// end knows the other's link, and policies that look at the Service see it.
+/// end knows the other's link, and policies that look at the Service see it. One without an answer
+/// may be called new still: that it is committed shows by its mark.
 fn known(node: &NodeConfig, flows: &mut Vec<Flow>) {
     let table = fields::CONNTRACK_STATE;
-    let service = Match::new().ct_state(CtState::TRK, CtState::NEW).reg(CT_SERVICE, 1);
+    let service = Match::new().ct_state(CtState::TRK, CtState::INV).reg(CT_SERVICE, 1);
     flows.push(flow(table, LOW + 1, service).actions([
         REWRITE_MAC.load(),
         Action::move_field(CT_SERVICE_GROUP, SERVICE_GROUP),
+        Action::move_field(CT_NODE_PORT, TO_NODE_PORT.place),
         Action::GotoTable(node.layout().ip_stage(Stage::EgressSecurity)),
     ]));
 }
