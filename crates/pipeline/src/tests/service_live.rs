@@ -371,6 +371,73 @@ fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
     port.split(',').next().and_then(|port| port.parse().ok()).unwrap()
 }
 
+/// Connections spread over all endpoints, of a group that is cut into parts too, and share decisions: few
+/// of many connections ask for one.
+#[test]
+#[ignore = "needs root: make test"]
+fn many_endpoints_are_reached_without_asking_for_each_connection() {
+    const AT_ONCE: usize = 100;
+    in_netns(|| {
+        let world = World::start();
+        for (id, n_endpoints) in [(1, 100_u16), (2, 300)] {
+            let first = 10_000 * u16::try_from(id).unwrap();
+            let ports = first..first + n_endpoints;
+            let endpoints: Vec<_> =
+                ports.map(|port| mk_udp("10.77.1.3", port, Place::LocalPod)).collect();
+            let address = format!("10.96.0.{id}");
+            let frontend = Frontend { protocol: Protocol::Udp, ..mk_frontend(&address, 53, id) };
+            world.serve(&frontend, &mk_group(id, &endpoints));
+            // Connections that were translated, and the endpoints that they went to.
+            let translated = || -> (usize, usize) {
+                let dump = world.switch.ovs.appctl(&["dpctl/dump-conntrack"]);
+                let dialled = format!("dst={address},");
+                let reply = |line: &str| line.split_once("reply=(").map(|(_, r)| r.to_owned());
+                let port = |reply: String| {
+                    let (_, port) = reply.split_once("sport=").unwrap();
+                    port.split(',').next().unwrap().to_owned()
+                };
+                let lines = dump.lines().filter(|line| line.contains(&dialled));
+                let ports: Vec<_> = lines.filter_map(reply).map(port).collect();
+                (ports.len(), ports.iter().collect::<std::collections::BTreeSet<_>>().len())
+            };
+            let n_missed = || -> usize {
+                let show = world.switch.ovs.appctl(&["dpctl/show"]);
+                let (_, rest) = show.split_once("missed:").unwrap();
+                rest.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap()
+            };
+            // No more at once than a port's queue takes.
+            let open = |n_times: usize| {
+                for _ in 0..n_times {
+                    let (before, _) = translated();
+                    world.pod2.run(|| {
+                        for _ in 0..AT_ONCE {
+                            let socket = UdpSocket::bind("10.77.1.2:0").unwrap();
+                            socket.connect((address.as_str(), 53)).unwrap();
+                            let _ = socket.send(b"x");
+                        }
+                    });
+                    // Source ports may come again.
+                    testkit::wait_until(WAIT, "connections are translated", || {
+                        translated().0 >= before + AT_ONCE / 2
+                    });
+                }
+            };
+            open(20);
+            let before = n_missed();
+            open(20);
+            let asked = n_missed() - before;
+            assert!(asked < AT_ONCE * 20 / 3, "{asked} asked, {n_endpoints} endpoints");
+            let (n_connections, reached) = translated();
+            // Each has a slot; by chance a few connections less than 4,000 leave one out.
+            let nearly_all = usize::from(n_endpoints) * 97 / 100;
+            assert!(
+                reached >= nearly_all,
+                "{reached} of {n_endpoints}, {n_connections} connections"
+            );
+        }
+    });
+}
+
 /// Policies see the endpoint, and which Service was dialled, in each packet of a connection that is not
 /// let through, however many are sent.
 #[test]
