@@ -76,7 +76,8 @@ pub(super) fn status(
     };
     let main = of(&pod.spec.containers, &known.main, policy);
     let init = of(&pod.spec.init_containers, &known.init, for_init(policy));
-    let ready = !pod.deleting && !main.is_empty() && main.iter().all(|c| c.ready);
+    // One that is on its way out serves on until its containers end.
+    let ready = !main.is_empty() && main.iter().all(|c| c.ready);
     let phase = phase(pod, known);
     let done = matches!(phase, "Succeeded" | "Failed");
     let reason = match (ready, done) {

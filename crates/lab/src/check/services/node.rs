@@ -37,13 +37,16 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let world = World::make(&lab.0)?;
     let scene = Scene::new(&world, context.variant.family)?;
     let mut n = 0;
-    let steps: [(&str, Step<'_>); 6] = [
+    let steps: [(&str, Step<'_>); 9] = [
         ("nodes reach ClusterIPs", Scene::cluster_ips),
         ("node ports of every node, for everybody", Scene::node_ports),
         ("node ports with endpoints on this node only keep the client", Scene::local_node_ports),
         ("addresses of load balancers, and who may use them", Scene::balancers),
         ("external addresses", Scene::external),
         ("endpoints on the nodes themselves", Scene::host_endpoints),
+        ("endpoints on the client's node, or in its zone", Scene::nearness),
+        ("the last endpoint serves while it ends", Scene::ending),
+        ("health ports tell which nodes have endpoints", Scene::health),
     ];
     for (what, step) in steps {
         context.progress.step(what);
@@ -61,8 +64,8 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
 type Step<'a> = fn(&Scene<'a>) -> Result<usize>;
 
 /// The world and those who are no Pods.
-struct Scene<'a> {
-    world: &'a World<'a>,
+pub(super) struct Scene<'a> {
+    pub(super) world: &'a World<'a>,
     family: IpFamily,
     nodes: Vec<Client>,
     outside: Client,
@@ -150,8 +153,18 @@ impl<'a> Scene<'a> {
         Ok(N_TRIED * Transport::ALL.len())
     }
 
+    /// The nodes themselves.
+    pub(super) fn nodes(&self) -> &[Client] {
+        &self.nodes
+    }
+
+    /// The host outside.
+    pub(super) fn outside(&self) -> &Client {
+        &self.outside
+    }
+
     /// Nobody answers.
-    fn is_closed(&self, from: &Client, target: SocketAddr) -> Result<()> {
+    pub(super) fn is_closed(&self, from: &Client, target: SocketAddr) -> Result<()> {
         for transport in Transport::ALL {
             if let Ok(answer) = ask(from, target, transport, DROPPED) {
                 let (name, pod) = (&from.name, answer.pod);
@@ -162,7 +175,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until somebody is answered.
-    fn await_answer(&self, from: &Client, targets: &[SocketAddr]) -> Result<()> {
+    pub(super) fn await_answer(&self, from: &Client, targets: &[SocketAddr]) -> Result<()> {
         world::eventually(IN_FORCE, "it is served", || {
             for target in targets {
                 ask(from, *target, Transport::Tcp, Duration::from_secs(1))?;

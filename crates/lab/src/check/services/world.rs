@@ -307,6 +307,27 @@ impl<'a> World<'a> {
         u16::try_from(*tcp).doing(|| "read the node port".into())
     }
 
+    /// The port at which nodes tell whether they have endpoints of a Service.
+    pub(super) fn health_port(&self, name: &str) -> Result<u16> {
+        let port = self.read(name)?["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0);
+        u16::try_from(port).ok().filter(|port| *port != 0).ok_or_else(|| {
+            LabError::new(format!("Service {name} has {port} as its port for health checks"))
+        })
+    }
+
+    /// Gives a Node more labels.
+    pub(super) fn label_node(&self, name: &str, labels: &Value) -> Result<()> {
+        let patch = serde_json::json!({ "metadata": { "labels": labels } });
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            let node =
+                ObjectPath { group: "", version: "v1", plural: "nodes", namespace: None, name };
+            let set = objects::merge(&client, node, &patch).await;
+            set.map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("label Node {name}"))
+    }
+
     /// Changes the status of a Service.
     pub(super) fn set_status(&self, name: &str, patch: &Value) -> Result<()> {
         cluster::run_async(async {
