@@ -106,7 +106,7 @@ mod tests {
                 "table=11, ct_state=+new actions=ct(commit,table=21,zone=1),resubmit(,31)",
             ),
             ("table=5, actions=drop", "table=6, actions=drop"),
-            ("table=40, actions=ct(table=44,zone=1)", "table=41, actions=ct(table=44,zone=1)"),
+            ("table=30, actions=ct(table=44,zone=1)", "table=31, actions=ct(table=44,zone=1)"),
         ] {
             assert_eq!(moved(flow), want);
         }
