@@ -68,6 +68,8 @@ pub async fn run(options: &Options) -> Result<()> {
     remove_link(&rtnl, netdev::NULL_BRIDGE, &mut failures);
     remove_routes(&rtnl, &mut failures);
     failures.note("nftables", host::nft::delete_table().await.map_err(|e| chain(&e)));
+    let frames = host::nft::host_frames::remove().await;
+    failures.note("mark of the node's frames", frames.map_err(|e| chain(&e)));
     // The uplink needs its chain for as long as a bridge may hold it.
     if reachable && let Some(drops) = failures.note("netfilter", DropChains::open()) {
         failures.note("drop chains", drops.delete_all().map_err(|e| chain(&e)));

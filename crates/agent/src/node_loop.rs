@@ -17,7 +17,7 @@ use host::netlink::Rtnl;
 use host::nft::node::{Masquerade, NodeRules};
 use host::uplink::Uplink;
 use ipnet::IpNet;
-use pipeline::fields::VIRTUAL_MAC;
+use pipeline::fields::{HOST_MAC, VIRTUAL_MAC};
 use pipeline::{Category, NodeConfig, PeerNode};
 use switch::bridge::{Bridge, BridgeState, Owner};
 use switch::unixctl::UnixCtl;
@@ -61,6 +61,8 @@ pub struct NodeLoop {
     pub own_addresses: OwnAddresses,
     /// Where outcomes are noted.
     pub health: NodeHealth,
+    /// Whether frames that the node makes are told from those that it forwards.
+    pub marks_host_frames: bool,
     /// Our nftables table as it was printed after it was last replaced.
     pub firewall: Option<String>,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
@@ -121,9 +123,31 @@ impl NodeLoop {
         }
     }
 
+    /// Makes frames that the node itself sends to its Pods known to the switch. Says whether they
+    /// are.
+    pub async fn mark_host_frames(&mut self) -> bool {
+        let gateway = &self.upkeep.gateway.name;
+        let marked = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
+        if let Err(error) = &marked {
+            tracing::warn!(
+                "the node's own packets are known by their address only, as are those that it \
+                 forwards and masquerades: {}",
+                crate::nodes::chain(error)
+            );
+        }
+        self.marks_host_frames = marked.is_ok();
+        self.marks_host_frames
+    }
+
     /// Puts the node's links right, and the routes that hang on them.
     async fn mend(&mut self) {
         self.health.note("links of the node", self.upkeep.mend().await);
+        if self.marks_host_frames {
+            // The rule goes with the gateway.
+            let gateway = &self.upkeep.gateway.name;
+            let marked = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
+            self.health.note("mark of the node's frames", marked.map_err(Into::into));
+        }
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
         self.health.note("routes to other nodes", self.sync_kernel(&peers).await);
     }

@@ -138,7 +138,12 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let first_list = nodes_rx.borrow().clone();
     node_loop.take(&first_list).await?;
     node_loop.upkeep.adopt().await;
-    let policy_config = policy_config(&network.node);
+    // Before the flows that know them so.
+    let host_mark = match node_loop.mark_host_frames().await {
+        true => HostMark::Marked,
+        false => HostMark::GatewayAddress,
+    };
+    let policy_config = policy_config(&network.node, host_mark);
     let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
     bridge.set(policy::OWNER, "node", node_flows);
     match &api {
@@ -494,12 +499,12 @@ fn audit_config(options: &Options) -> AuditConfig {
     }
 }
 
-fn policy_config(node: &NodeConfig) -> PolicyConfig {
+fn policy_config(node: &NodeConfig, host_mark: HostMark) -> PolicyConfig {
     PolicyConfig {
         families: node.families,
         controller_id: CONTROLLER_ID,
         packet_in_rate: Some(PACKET_IN_RATE),
-        host_mark: HostMark::GatewayAddress,
+        host_mark,
     }
 }
 
@@ -603,6 +608,7 @@ fn mk_node_loop(
         uplink: network.uplink.clone(),
         own_addresses: network.own_addresses.clone(),
         health: health.clone(),
+        marks_host_frames: false,
         firewall: None,
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
             .then(|| options.config.ovs_run_dir.clone()),

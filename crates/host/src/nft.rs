@@ -6,6 +6,7 @@
 //! Not here: which rules a node needs ([`node`] has the first of them), the drop chains per device
 //! ([`crate::netfilter`]), other programs' tables.
 
+pub mod host_frames;
 pub mod node;
 pub mod service;
 

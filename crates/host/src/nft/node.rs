@@ -3,7 +3,7 @@
 
 use ipnet::IpNet;
 
-use super::{Chain, Feature, Hook, Rule, Set, SetFamily, quote};
+use super::{Chain, Feature, Hook, Rule, Set, SetFamily, host_frames, quote};
 
 /// How Pods' packets that leave the cluster get the node's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,7 @@ impl NodeRules {
                     ],
                 ),
                 chain("pod-masquerade", "nat", "postrouting", "srcnat", self.masquerade(&gateway)),
+                host_frames::chain(&self.gateway),
             ],
         }
     }

@@ -1,5 +1,6 @@
 use host::iptables_forward::{self, Family, Forward};
 use host::iptables_leftovers;
+use host::mac::MacAddr;
 use host::netfilter::{DropChain, DropChains, NetfilterError, TableFamily, Watch};
 use host::nft::node::{Masquerade, NodeRules};
 use host::{Netns, Rtnl, address, link, nft};
@@ -301,5 +302,38 @@ fn chains_of_a_go_agent_go_and_nothing_else() {
         assert_eq!(removed.chains.len(), 2 * (2 * 3 + 1 + 1), "{removed:?}");
         assert_eq!(rules(), as_found);
         assert_eq!(block_on(iptables_leftovers::remove()).unwrap().chains, [""; 0]);
+    });
+}
+
+/// Frames that the node makes carry the mark's Ethernet source; those it forwards do not.
+#[test]
+#[ignore = "needs root: make test"]
+fn frames_of_the_node_itself_are_known() {
+    let pod = NamedNetns::new("host-frames").unwrap();
+    in_netns(|| {
+        sh(&format!("ip link add gw0 type veth peer name eth0 netns {}", pod.name()));
+        sh("ip addr add 10.77.1.1/24 dev gw0; ip link set gw0 up; ip link set lo up");
+        pod.sh("ip addr add 10.77.1.2/24 dev eth0; ip link set eth0 up");
+        let mac = MacAddr([0x0a, 0, 0, 0, 0x80, 0x01]);
+        let rules = NodeRules { gateway: "gw0".into(), ..mk_rules() };
+        block_on(async {
+            nft::apply(&[rules.feature()]).await.unwrap();
+            nft::host_frames::apply("gw0", mac).await.unwrap();
+            nft::host_frames::apply("gw0", mac).await.unwrap();
+        });
+        // Who asks by ARP is the interface; what is sent then is the node.
+        sh("ping -c 1 -W 5 10.77.1.2");
+        let counted = |rule: &str| {
+            pod.sh(&format!("nft add table netdev t; nft 'add chain netdev t c {{ type filter hook ingress device \"eth0\" priority 0; }}'; nft add rule netdev t c {rule} counter"));
+        };
+        counted("ether saddr 0a:00:00:00:80:01 ip saddr 10.77.1.1");
+        sh("ping -c 3 -i 0.2 -W 5 10.77.1.2");
+        let seen = pod.sh("nft list table netdev t");
+        assert!(seen.contains("packets 3 "), "{seen}");
+        block_on(async {
+            nft::host_frames::remove().await.unwrap();
+            nft::host_frames::remove().await.unwrap();
+        });
+        assert!(!sh("nft list ruleset").contains("antrea-host"));
     });
 }

@@ -7,6 +7,7 @@ mod audit;
 pub(super) mod controllers;
 pub(super) mod faults;
 pub(super) mod fqdn;
+mod host;
 pub(super) mod native;
 mod steps;
 mod table;
@@ -98,6 +99,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         context.progress.step(scene.name);
         play(store, &world, &scene, &mut seen)?;
     }
+    context.progress.step("the node itself, and what it forwards");
+    seen.n_exchanges += host::run(store)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "tables": seen.n_tables,

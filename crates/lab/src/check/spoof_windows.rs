@@ -171,7 +171,7 @@ fn ruleset(node: &NodeLayout) -> Result<String> {
     nft(node, &["--stateless", "list", "ruleset"])
 }
 
-fn nft(node: &NodeLayout, args: &[&str]) -> Result<String> {
+pub(super) fn nft(node: &NodeLayout, args: &[&str]) -> Result<String> {
     let output = netns::enter(node.netns(), || program("nft").args(args).output())?
         .doing(|| "run nft".into())?;
     if output.status.success() {

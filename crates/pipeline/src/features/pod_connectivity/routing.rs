@@ -12,7 +12,8 @@ use super::Build;
 use crate::features::service;
 use crate::fields::{
     self, BROADCAST_V4, CT_SOURCE, FROM_GATEWAY, FROM_TUNNEL, HIGH, KEEP_MAC, LINK_LOCAL_V6, LOW,
-    MULTICAST_V4, MULTICAST_V6, NORMAL, REWRITE_MAC, Stage, TO_GATEWAY, TO_TUNNEL, VIRTUAL_MAC,
+    MULTICAST_V4, MULTICAST_V6, NORMAL, PKT_MARK_HOST, REWRITE_MAC, Stage, TO_GATEWAY, TO_TUNNEL,
+    VIRTUAL_MAC,
 };
 use crate::node::{PeerNode, PodInterface};
 
@@ -64,6 +65,8 @@ pub(super) fn peer(build: &mut Build<'_>, peer: &PeerNode) {
             set_src(gateway_mac),
             set_dst(VIRTUAL_MAC),
             outer.clone(),
+            // The way to the peer is looked up by mark too (`ovs-router`).
+            Action::load(PKT_MARK_HOST, 0),
             TO_TUNNEL.load(),
             Action::GotoTable(fields::L3_DEC_TTL),
         ];

@@ -1,0 +1,65 @@
+//! Marks what the node itself sends to its Pods, so that the switch can tell it from what the node
+//! forwards for others and masquerades: both have the gateway's address.
+//!
+//! A packet that the node made gets a packet mark in `table inet antrea`, which crosses into a
+//! switch in the kernel; one in user space sees frames alone, so frames with that mark get an
+//! Ethernet source of their own in `table netdev antrea-host`:
+//!
+//! ```text
+//! table netdev antrea-host {
+//!   chain frames {
+//!     type filter hook egress device "antrea-gw0" priority 0
+//!     meta mark & 0x80000000 == 0x80000000 ether saddr set 0a:00:00:00:80:01
+//!   }
+//! }
+//! ```
+//! The hook needs Linux 5.16.
+
+use super::{Chain, Hook, NftError, Rule, quote, run_script};
+use crate::mac::MacAddr;
+
+const TABLE: &str = "netdev antrea-host";
+const CHAIN: &str = "frames";
+/// The bit of the packet mark.
+const MARK: u32 = 0x8000_0000;
+
+/// The chain of `table inet antrea` that marks packets to this interface.
+pub(super) fn chain(gateway: &str) -> Chain {
+    let hook = Hook { kind: "filter", hook: "output", priority: "mangle" };
+    let statement = format!("oifname {} meta mark set meta mark | {MARK:#x}", quote(gateway));
+    let rule = Rule::new(statement).with_comment("made by the node");
+    Chain { name: "host-mark".into(), hook: Some(hook), rules: vec![rule] }
+}
+
+fn replace_text(gateway: &str, mac: MacAddr) -> String {
+    let device = quote(gateway);
+    format!(
+        "add table {TABLE}\n\
+         add chain {TABLE} {CHAIN} {{ type filter hook egress device {device} priority 0; }}\n\
+         flush chain {TABLE} {CHAIN}\n\
+         add rule {TABLE} {CHAIN} meta mark & {MARK:#x} == {MARK:#x} ether saddr set {mac}\n"
+    )
+}
+
+/// Gives marked frames that leave by the gateway this Ethernet source, from now on.
+///
+/// # Errors
+/// When the kernel has no such hook, or no such interface.
+pub async fn apply(gateway: &str, mac: MacAddr) -> Result<(), NftError> {
+    let text = replace_text(gateway, mac);
+    match run_script(&text).await {
+        // A table of that name with another interface.
+        Err(NftError::Refused { .. }) => {
+            run_script(&format!("add table {TABLE}\ndelete table {TABLE}\n{text}")).await
+        }
+        done => done,
+    }
+}
+
+/// Removes the table; success when it is not there.
+///
+/// # Errors
+/// When `nft` fails.
+pub async fn remove() -> Result<(), NftError> {
+    run_script(&format!("add table {TABLE}\ndelete table {TABLE}\n")).await
+}
