@@ -14,11 +14,15 @@ use host::monitor::{Monitor, Topics};
 use host::neighbour;
 use host::netfilter::{TableFamily, Watch};
 use host::netlink::Rtnl;
+use host::nft::Feature;
 use host::nft::node::{Masquerade, NodeRules};
+use host::nft::service::ServiceRules;
+use host::sysctl::{Family, Sysctl};
 use host::uplink::Uplink;
 use ipnet::IpNet;
 use pipeline::fields::{HOST_MAC, VIRTUAL_MAC};
 use pipeline::{Category, NodeConfig, PeerNode};
+use services::HostWants;
 use switch::bridge::{Bridge, BridgeState, Owner};
 use switch::unixctl::UnixCtl;
 use tokio::sync::watch;
@@ -31,6 +35,7 @@ use crate::netdev;
 use crate::nodes::{ClusterNode, NodeList};
 use crate::own_node::OwnAddresses;
 use crate::peers::{Op, Peer, Peers};
+use crate::proxy;
 use crate::upkeep::Upkeep;
 
 const RESYNC: Duration = Duration::from_secs(60);
@@ -67,6 +72,24 @@ pub struct NodeLoop {
     pub firewall: Option<String>,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
     pub tunnel_neighbours: Option<PathBuf>,
+    /// The way of the host's own and of outside traffic to Services (`proxyAll`); without it, what
+    /// there is of it goes.
+    pub services: Option<ToServices>,
+}
+
+/// The way of the host's own and of outside traffic to Services.
+#[derive(Clone, Debug)]
+pub struct ToServices {
+    /// What there is to send to the switch; nothing is changed while it is not known.
+    pub wants_rx: watch::Receiver<Option<Arc<HostWants>>>,
+    /// Addresses of this host at which NodePorts are served.
+    pub node_port_addresses: Vec<IpAddr>,
+}
+
+impl ToServices {
+    fn wants(&self) -> Option<Arc<HostWants>> {
+        self.wants_rx.borrow().clone()
+    }
 }
 
 impl NodeLoop {
@@ -150,6 +173,7 @@ impl NodeLoop {
         }
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
         self.health.note("routes to other nodes", self.sync_kernel(&peers).await);
+        self.health.note("routes to Services", self.sync_service_routes().await);
     }
 
     /// Runs until cancelled.
@@ -163,6 +187,8 @@ impl NodeLoop {
     ) -> Result<()> {
         let mut tick = tokio::time::interval(RESYNC);
         tick.tick().await;
+        let mut services_rx = self.services.as_ref().map(|services| services.wants_rx.clone());
+        services_rx.iter_mut().for_each(watch::Receiver::mark_changed);
         let mut state = self.bridge.state();
         let mut n_connections = state.borrow().n_connections;
         let topics = Topics::LINKS | Topics::ADDRESSES | Topics::ROUTES;
@@ -196,6 +222,11 @@ impl NodeLoop {
                     let nodes = nodes_rx.borrow_and_update().clone();
                     self.take(&nodes).await?;
                 }
+                () = services_changed(&mut services_rx) => {
+                    self.health.note("routes to Services", self.sync_service_routes().await);
+                    let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+                    self.sync_firewall(&peers).await;
+                }
                 _ = tick.tick() => self.resync().await,
             }
         }
@@ -212,6 +243,41 @@ impl NodeLoop {
             tracing::debug!(?changes, "kernel routes brought up to date");
         }
         Ok(())
+    }
+
+    /// Routes to Services, and what the kernel needs to use them.
+    async fn sync_service_routes(&self) -> Result<()> {
+        let wants = match &self.services {
+            None => None,
+            Some(services) => match services.wants() {
+                None => return Ok(()),
+                wants => wants,
+            },
+        };
+        let gateway = self.upkeep.gateway.name.clone();
+        if wants.is_some() && self.node.families.has_v4() {
+            // Connections of loopback to node ports leave by the gateway.
+            Sysctl::conf(Family::Ipv4, &gateway, "route_localnet")
+                .set("1")
+                .context("let loopback reach node ports")?;
+        }
+        let (families, index) = (self.node.families, self.upkeep.gateway_index);
+        let mac = openflow_to_host(VIRTUAL_MAC);
+        let wanted = proxy::host::routes(wants.as_deref(), families, index, mac);
+        let changes = self.rtnl.call(move |rtnl| host::service::sync(rtnl, &wanted)).await??;
+        if !changes.is_empty() {
+            tracing::debug!(?changes, "routes to Services brought up to date");
+        }
+        Ok(())
+    }
+
+    /// What the firewall needs for Services; nothing while they are not known.
+    fn service_rules(&self) -> Option<Feature> {
+        let services = self.services.as_ref()?;
+        let gateway = &self.upkeep.gateway.name;
+        let addresses = &services.node_port_addresses;
+        let wants = services.wants()?;
+        Some(proxy::host::rules(&wants, self.node.families, gateway, addresses).feature())
     }
 
     /// Replaces our table when it is not what was last put there.
@@ -234,7 +300,14 @@ impl NodeLoop {
             tunnel_port: self.tunnel_port,
             masquerade: self.masquerade,
         };
-        let applied = host::nft::apply(&[rules.feature()]).await;
+        let features: Vec<Feature> =
+            std::iter::once(rules.feature()).chain(self.service_rules()).collect();
+        let mut applied = host::nft::apply(&features).await;
+        if self.services.is_none() && self.firewall.is_none() {
+            // What an agent with `proxyAll` left.
+            let nothing = ServiceRules::nothing(&self.upkeep.gateway.name).feature();
+            applied = applied.and(host::nft::remove(&[nothing]).await);
+        }
         // What cannot be read is replaced at the next change.
         self.firewall = host::nft::list().await.unwrap_or_default();
         self.health.note("firewall", applied.context("replace table inet antrea"));
@@ -274,6 +347,17 @@ impl NodeLoop {
 fn pod_cidrs_change(before: &[IpNet], now: &[IpNet]) -> Option<String> {
     (!now.is_empty() && now != before)
         .then(|| format!("the Pod CIDRs of this node changed from {before:?} to {now:?}"))
+}
+
+/// Waits until other Services are there, if they are followed.
+async fn services_changed(wants_rx: &mut Option<watch::Receiver<Option<Arc<HostWants>>>>) {
+    let changed = match wants_rx {
+        Some(wants_rx) => wants_rx.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Waits until there is a connection to the switch that is not the one known, and notes it.

@@ -4,7 +4,7 @@
 //! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
 //! already right, so nothing that forwards is interrupted.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,6 @@ use kube_io::Client;
 use kube_io::controlplane::{Controlplane, Route};
 use openflow::OfPort;
 use pipeline::policy::{HostMark, PolicyConfig};
-use pipeline::service::ServiceConfig;
 use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
 use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
 use switch::ovsdb_session::OvsdbSession;
@@ -36,13 +35,13 @@ use crate::guards::Guards;
 use crate::health::NodeHealth;
 use crate::info::{InfoLoop, NetworkFacts};
 use crate::mtu::{self, Encryption};
-use crate::node_loop::{self, NodeLoop};
+use crate::node_loop::{self, NodeLoop, ToServices};
 use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
 use crate::peers::Peers;
 use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, DnsServer, Gate, PolicyLoop};
-use crate::proxy::{self, ProxyLoop};
+use crate::proxy::{self, setup};
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{api_nodes, health, metrics, netdev};
 
@@ -72,6 +71,8 @@ struct NodeNetwork {
     pod_mtu: u32,
     gateway: Gateway,
     node: NodeConfig,
+    /// Where NodePorts are served, with `proxyAll`.
+    node_port_addresses: Option<Vec<IpAddr>>,
     layout: LayoutFound,
 }
 
@@ -134,7 +135,8 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
     bridge.synced(FRAMEWORK);
     bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));
-    let mut node_loop = mk_node_loop(&options, &network, &bridge, &node_health)?;
+    let (host_tx, host_rx) = watch::channel(None);
+    let mut node_loop = mk_node_loop(&options, &network, &bridge, &node_health, host_rx)?;
     let first_list = nodes_rx.borrow().clone();
     node_loop.take(&first_list).await?;
     node_loop.upkeep.adopt().await;
@@ -147,9 +149,12 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
     bridge.set(policy::OWNER, "node", node_flows);
     match &api {
-        Some(client) if serves_services(&options) => {
-            let nodes_rx = nodes_rx.clone();
-            let services = mk_proxy_loop(&options, &network, &bridge, client, nodes_rx, &registry)?;
+        Some(client) if setup::is_served(&options) => {
+            let counts_tx = watch::Sender::default();
+            registry.follow_services(counts_tx.clone());
+            let shown = setup::Shown { counts_tx, host_tx };
+            let (node, seen) = (&network.node, (client, nodes_rx.clone()));
+            let services = setup::prepare(&options, network.datapath, node, &bridge, seen, shown)?;
             tasks.spawn(services.run(stop.clone()));
         }
         // What an agent that served Services left is taken away.
@@ -422,6 +427,10 @@ async fn bring_up(
     let tunnel = gateway::ensure_tunnel(ovsdb, config).await?;
     let gateway = gateway::ensure_gateway(ovsdb, &rtnl, config, &own.pod_cidrs, pod_mtu).await?;
     let families = Families::of(&own.pod_cidrs).context("the node has no Pod CIDR")?;
+    let node_port_addresses = match setup::is_for_all(options) {
+        true => Some(setup::node_port_addresses(options, &rtnl, families)?),
+        false => None,
+    };
     let node = NodeConfig {
         families,
         gateway: pipeline::Gateway {
@@ -436,7 +445,10 @@ async fn bring_up(
         }),
         pod_cidrs: own.pod_cidrs.clone(),
         node_ips: own_addresses.node_ips.iter().copied().collect(),
-        services: serves_services(options).then(|| service_config(datapath)),
+        services: setup::is_served(options).then(|| {
+            let addresses = node_port_addresses.as_deref();
+            setup::service_config(datapath, addresses, CONTROLLER_ID, PACKET_IN_RATE)
+        }),
     };
     Ok(NodeNetwork {
         datapath,
@@ -447,6 +459,7 @@ async fn bring_up(
         pod_mtu,
         gateway,
         node,
+        node_port_addresses,
         layout,
     })
 }
@@ -508,64 +521,6 @@ fn policy_config(node: &NodeConfig, host_mark: HostMark) -> PolicyConfig {
     }
 }
 
-/// Whether this agent serves Services: they are known of the API server only.
-fn serves_services(options: &Options) -> bool {
-    options.config.proxy.enable && options.source == NodeListSource::Api
-}
-
-fn service_config(datapath: Datapath) -> ServiceConfig {
-    ServiceConfig {
-        datapath: match datapath {
-            Datapath::System => pipeline::service::Datapath::System,
-            Datapath::Netdev => pipeline::service::Datapath::Netdev,
-        },
-        proxy_all: false,
-        node_port_addresses: Vec::new(),
-        dsr: false,
-        controller_id: CONTROLLER_ID,
-        packet_in_rate: Some(PACKET_IN_RATE),
-    }
-}
-
-fn mk_proxy_loop(
-    options: &Options,
-    network: &NodeNetwork,
-    bridge: &Bridge,
-    client: &Client,
-    nodes_rx: watch::Receiver<NodeList>,
-    registry: &metrics::Registry,
-) -> Result<ProxyLoop> {
-    let config = &options.config;
-    let gates = &config.gates;
-    bridge.set(proxy::OWNER, "node", pipeline::service::node_flows(&network.node));
-    let counts_tx = watch::Sender::default();
-    registry.follow_services(counts_tx.clone());
-    let forget = match network.datapath {
-        Datapath::Netdev => proxy::Forget::Userspace(config.ovs_run_dir.clone()),
-        Datapath::System => {
-            let conntrack = host::conntrack::Conntrack::open().context("open conntrack")?;
-            proxy::Forget::Kernel(conntrack)
-        }
-    };
-    let wanted = gates.configured(antrea_config::Gate::CleanupStaleUDPSvcConntrack);
-    let skip = config.proxy.skip_services.iter().filter_map(|text| services::Skip::parse(text));
-    Ok(ProxyLoop {
-        client: client.clone(),
-        proxy_name: config.proxy.name.clone(),
-        bridge: bridge.clone(),
-        network: network.node.clone(),
-        config: services::Config {
-            proxy_load_balancer_ips: config.proxy.load_balancer_ips,
-            skip: skip.collect(),
-            node_hints: gates.configured(antrea_config::Gate::PreferSameTrafficDistribution),
-            ..services::Config::new(&options.node_name, network.node.families)
-        },
-        nodes_rx,
-        forget: wanted.then_some(forget),
-        counts_tx,
-    })
-}
-
 async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
     let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
     let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
@@ -586,6 +541,7 @@ fn mk_node_loop(
     network: &NodeNetwork,
     bridge: &Bridge,
     health: &NodeHealth,
+    services_rx: watch::Receiver<Option<Arc<services::HostWants>>>,
 ) -> Result<NodeLoop> {
     let masquerade = if options.config.no_snat { Masquerade::Off } else { Masquerade::On };
     Ok(NodeLoop {
@@ -612,6 +568,10 @@ fn mk_node_loop(
         firewall: None,
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
             .then(|| options.config.ovs_run_dir.clone()),
+        services: network
+            .node_port_addresses
+            .clone()
+            .map(|node_port_addresses| ToServices { wants_rx: services_rx, node_port_addresses }),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The loop around the state machine: takes in what changed, carries out what follows.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -9,13 +10,14 @@ use kube_io::Client;
 use openflow::Intent;
 use pipeline::NodeConfig;
 use pipeline::service::{Endpoint, endpoint_flows, frontend_flows, group};
-use services::{Changes, Config, Event, PortPlan, Presence, Proxy, Stale};
+use services::{Changes, Config, Event, HostWants, PortPlan, Presence, Proxy, Stale};
 use switch::bridge::{self, Bridge};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::counts::{Counter, Counts};
+use super::health::{self, HealthChecks};
 use super::stale::Forget;
 use super::{OWNER, feed, packets};
 use crate::nodes::NodeList;
@@ -24,6 +26,9 @@ use crate::nodes::NodeList;
 const BATCH: usize = 512;
 /// Durations that are kept for whoever reads metrics.
 const N_TIMES: usize = 1024;
+
+/// Tells what the host is to do; nothing while Services are not known.
+pub(crate) type HostWantsTx = watch::Sender<Option<Arc<HostWants>>>;
 
 /// What the loop works with.
 pub(crate) struct ProxyLoop {
@@ -41,8 +46,14 @@ pub(crate) struct ProxyLoop {
     pub(crate) nodes_rx: watch::Receiver<NodeList>,
     /// Where connections to what is gone are; none leaves them.
     pub(crate) forget: Option<Forget>,
+    /// Where is said whether the proxy works.
+    pub(crate) health_address: Option<SocketAddr>,
+    /// Whether load balancers are answered.
+    pub(crate) answers_health_checks: bool,
     /// Where counts are shown.
     pub(crate) counts_tx: watch::Sender<Counts>,
+    /// Where is shown what the host is to do.
+    pub(crate) host_tx: HostWantsTx,
 }
 
 /// What waits for flows to be on the switch.
@@ -57,9 +68,12 @@ struct Running {
     bridge: Bridge,
     network: NodeConfig,
     counter: Counter,
+    /// None answers nobody.
+    health_checks: Option<HealthChecks>,
     counts_tx: watch::Sender<Counts>,
+    host_tx: HostWantsTx,
     after_tx: mpsc::UnboundedSender<After>,
-    synced: bool,
+    synced_tx: watch::Sender<bool>,
 }
 
 impl ProxyLoop {
@@ -82,14 +96,20 @@ impl ProxyLoop {
         let carry_on = carry_on(self.bridge.clone(), self.forget, after_rx, self.counts_tx.clone());
         tokio::spawn(carry_on);
         let node = self.config.node.clone();
+        let synced_tx = watch::Sender::new(false);
+        if let Some(address) = self.health_address {
+            tokio::spawn(health::serve_proxy(address, synced_tx.subscribe()));
+        }
         let mut running = Running {
             proxy: Proxy::new(self.config),
             bridge: self.bridge,
             network: self.network,
             counter: Counter::default(),
+            health_checks: self.answers_health_checks.then(HealthChecks::default),
             counts_tx: self.counts_tx,
+            host_tx: self.host_tx,
             after_tx,
-            synced: false,
+            synced_tx,
         };
         self.nodes_rx.mark_changed();
         let mut events = Vec::new();
@@ -133,7 +153,7 @@ impl Running {
         self.counter.take(&changes);
         let families = self.counter.families;
         self.counts_tx.send_modify(|counts| [counts.v4, counts.v6] = families);
-        let Changes { ports, endpoints, stale, .. } = changes;
+        let Changes { ports, endpoints, stale, health, host, .. } = changes;
         if !ports.is_empty() || !endpoints.is_empty() {
             let network = &self.network;
             let mut flows = bridge::Changes::of(OWNER);
@@ -151,8 +171,15 @@ impl Running {
             // Fails only when the task has ended, and the loop with it.
             let _ = self.after_tx.send(After { since, stale });
         }
-        if !self.synced && self.proxy.is_synced() {
-            self.synced = true;
+        if let Some(checks) = &mut self.health_checks {
+            health.into_iter().for_each(|(name, check)| checks.set(name, check));
+        }
+        let is_new = self.proxy.is_synced() && !*self.synced_tx.borrow();
+        if host || is_new {
+            self.host_tx.send_replace(Some(Arc::new(self.proxy.host())));
+        }
+        if is_new {
+            self.synced_tx.send_replace(true);
             self.bridge.synced(OWNER);
             let n_ports = self.proxy.ports().count();
             tracing::info!(n_ports, n_endpoints = self.proxy.endpoints().count(), "Services");

@@ -98,6 +98,15 @@ fn gateway(build: &mut Build<'_>) {
             [FROM_GATEWAY.load(), FROM_LOCAL.load(), validation.clone()],
         );
     }
+    // The host may dial a NodePort in the name of the address that it dials: it is of this node, but
+    // an answer from elsewhere would not come by this switch.
+    let node_ports = build.node.services.iter().flat_map(|config| &config.node_port_addresses);
+    let others = node_ports.filter(|ip| build.node.families.has(**ip) && !gateway.ips.contains(ip));
+    for ip in others.copied().collect::<Vec<_>>() {
+        let actions =
+            [FROM_GATEWAY.load(), FROM_LOCAL.load(), FROM_EXTERNAL.load(), validation.clone()];
+        build.add(fields::CLASSIFIER, HIGH, from.clone().src_net(ip), actions);
+    }
     build.add(
         fields::CLASSIFIER,
         NORMAL,

@@ -1,0 +1,153 @@
+//! What the proxy of this node is, by the configuration and what was found on the node.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use antrea_config::Gate;
+use anyhow::{Context, Result};
+use host::Rtnl;
+use host::address::{self, Scope};
+use host::conntrack::Conntrack;
+use ipnet::IpNet;
+use kube_io::Client;
+use pipeline::service::ServiceConfig;
+use pipeline::{Families, NodeConfig};
+use services::{Config, Skip};
+use switch::bridge::Bridge;
+use tokio::sync::watch;
+
+use super::run::{HostWantsTx, ProxyLoop};
+use super::stale::Forget;
+use super::{Counts, OWNER};
+use crate::datapath::Datapath;
+use crate::nodes::NodeList;
+use crate::options::{NodeListSource, Options};
+
+/// Whether this agent serves Services: they are known of the API server only.
+pub(crate) fn is_served(options: &Options) -> bool {
+    options.config.proxy.enable && options.source == NodeListSource::Api
+}
+
+/// Whether it does for the host and the outside too.
+pub(crate) fn is_for_all(options: &Options) -> bool {
+    is_served(options) && options.config.proxy.proxy_all
+}
+
+/// Addresses of this host at which NodePorts are served, one of loopback among them.
+///
+/// # Errors
+/// When the kernel does not tell the addresses.
+pub(crate) fn node_port_addresses(
+    options: &Options,
+    rtnl: &Rtnl,
+    families: Families,
+) -> Result<Vec<IpAddr>> {
+    let all = address::list(rtnl, None).context("list addresses for NodePorts")?;
+    let ips = all.iter().filter(|one| one.scope == Scope::Global && !one.tentative);
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let ips = ips.map(|one| one.net.addr()).chain([loopback]);
+    Ok(chosen(ips, &options.config.proxy.node_port_addresses, families))
+}
+
+fn chosen(ips: impl Iterator<Item = IpAddr>, among: &[IpNet], families: Families) -> Vec<IpAddr> {
+    let is_chosen = |ip: &IpAddr| among.is_empty() || among.iter().any(|net| net.contains(ip));
+    let mut chosen: Vec<IpAddr> = ips.filter(|ip| families.has(*ip) && is_chosen(ip)).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// What the flows of Services have in common.
+pub(crate) fn service_config(
+    datapath: Datapath,
+    node_port_addresses: Option<&[IpAddr]>,
+    controller_id: u16,
+    packet_in_rate: u32,
+) -> ServiceConfig {
+    let addresses = node_port_addresses.unwrap_or_default().iter().copied();
+    ServiceConfig {
+        datapath: match datapath {
+            Datapath::System => pipeline::service::Datapath::System,
+            Datapath::Netdev => pipeline::service::Datapath::Netdev,
+        },
+        proxy_all: node_port_addresses.is_some(),
+        node_port_addresses: addresses.filter(|ip| !ip.is_loopback()).collect(),
+        dsr: false,
+        controller_id,
+        packet_in_rate: Some(packet_in_rate),
+    }
+}
+
+/// Where what the loop says is shown.
+pub(crate) struct Shown {
+    /// Metrics.
+    pub(crate) counts_tx: watch::Sender<Counts>,
+    /// What the host is to do.
+    pub(crate) host_tx: HostWantsTx,
+}
+
+/// Puts the flows that all Services share on the bridge, and prepares the loop.
+///
+/// # Errors
+/// When the kernel's table of connections cannot be reached.
+pub(crate) fn prepare(
+    options: &Options,
+    datapath: Datapath,
+    network: &NodeConfig,
+    bridge: &Bridge,
+    (client, nodes_rx): (&Client, watch::Receiver<NodeList>),
+    shown: Shown,
+) -> Result<ProxyLoop> {
+    let (config, proxy) = (&options.config, &options.config.proxy);
+    bridge.set(OWNER, "node", pipeline::service::node_flows(network));
+    let forget = match datapath {
+        Datapath::Netdev => Forget::Userspace(config.ovs_run_dir.clone()),
+        Datapath::System => Forget::Kernel(Conntrack::open().context("open conntrack")?),
+    };
+    let forgets = config.gates.configured(Gate::CleanupStaleUDPSvcConntrack);
+    let for_all = is_for_all(options);
+    Ok(ProxyLoop {
+        client: client.clone(),
+        proxy_name: proxy.name.clone(),
+        bridge: bridge.clone(),
+        network: network.clone(),
+        config: Config {
+            proxy_all: for_all,
+            proxy_load_balancer_ips: proxy.load_balancer_ips,
+            skip: proxy.skip_services.iter().filter_map(|text| Skip::parse(text)).collect(),
+            node_hints: config.gates.configured(Gate::PreferSameTrafficDistribution),
+            ..Config::new(&options.node_name, network.families)
+        },
+        nodes_rx,
+        forget: forgets.then_some(forget),
+        health_address: proxy.health_address.filter(|_| for_all),
+        answers_health_checks: proxy.health_checks && for_all,
+        counts_tx: shown.counts_tx,
+        host_tx: shown.host_tx,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ports_are_served_at_the_addresses_that_were_chosen() {
+        let ips = ["172.30.0.1", "127.0.0.1", "10.0.0.1", "fd00::1", "172.30.0.1"];
+        let ips = || ips.iter().map(|ip| ip.parse().unwrap());
+        let shown = |among: &[&str], families| -> Vec<String> {
+            let among: Vec<IpNet> = among.iter().map(|net| net.parse().unwrap()).collect();
+            chosen(ips(), &among, families).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(shown(&[], Families::V4), ["10.0.0.1", "127.0.0.1", "172.30.0.1"]);
+        assert_eq!(shown(&["172.30.0.0/16"], Families::Dual), ["172.30.0.1"]);
+        assert_eq!(shown(&[], Families::V6), ["fd00::1"]);
+    }
+
+    #[test]
+    fn the_switch_knows_nothing_of_loopback() {
+        let ips = ["127.0.0.1", "172.30.0.1"].map(|ip| ip.parse().unwrap());
+        let config = service_config(Datapath::System, Some(&ips), 1, 10);
+        assert_eq!((config.proxy_all, config.node_port_addresses.len()), (true, 1));
+        assert!(!service_config(Datapath::Netdev, None, 1, 10).proxy_all);
+    }
+}
