@@ -6,12 +6,15 @@
 //! (`packets`). With `proxyAll` the host is told what to send to the switch (`host`, carried out by
 //! `node_loop`), and load balancers are answered (`health`).
 //!
+//! What was known last is kept on disk (`known`), for a start while no API server answers.
+//!
 //! Not here: decisions (`services`), flows (`pipeline::service`), answers (`pipeline::reject`).
 
 mod counts;
 mod feed;
 mod health;
 pub(crate) mod host;
+mod known;
 mod packets;
 mod run;
 pub(crate) mod setup;

@@ -3,6 +3,8 @@
 //! What cannot be read is left out and told in the log: an address that is none, a protocol that
 //! nobody knows. Not here: what follows (`services`).
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::client::Client;
 use crate::watch::{Keyed, Selection, WatchEvent, watch as watch_kind};
+
+pub use kept::{service_from_json, service_to_json, slice_from_json, slice_to_json};
 
 /// Label of Services that another proxy is meant to serve, and its name.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";

@@ -220,6 +220,16 @@ impl Proxy {
         self.endpoints.keys()
     }
 
+    /// All Services that are known, served or not.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.entries.values().filter_map(|entry| entry.service.as_ref())
+    }
+
+    /// All slices that are known.
+    pub fn slices(&self) -> impl Iterator<Item = &EndpointSlice> {
+        self.entries.values().flat_map(|entry| entry.slices.values())
+    }
+
     /// All health checks that are answered.
     pub fn health_checks(&self) -> impl Iterator<Item = (&ServiceName, HealthCheck)> {
         self.entries.iter().filter_map(|(name, entry)| Some((name, entry.health?)))

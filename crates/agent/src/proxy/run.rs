@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use ipnet::IpNet;
@@ -18,12 +20,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts::{Counter, Counts};
 use super::health::{self, HealthChecks};
+use super::known::Known;
 use super::stale::Forget;
 use super::{OWNER, feed, packets};
 use crate::nodes::NodeList;
 
 /// Events that are taken in together.
 const BATCH: usize = 512;
+/// How long the API server is waited for before what was known last is taken.
+const API_PATIENCE: Duration = Duration::from_secs(5);
+/// Changes within this time are kept on disk together.
+const SAVE_AFTER: Duration = Duration::from_secs(10);
 /// Durations that are kept for whoever reads metrics.
 const N_TIMES: usize = 1024;
 
@@ -36,6 +43,8 @@ pub(crate) struct ProxyLoop {
     pub(crate) client: Client,
     /// Which proxy this is; may be empty.
     pub(crate) proxy_name: String,
+    /// Where what is known is kept.
+    pub(crate) state_dir: PathBuf,
     /// Where flows go.
     pub(crate) bridge: Bridge,
     /// This node, as the pipeline sees it.
@@ -82,14 +91,11 @@ impl ProxyLoop {
     /// # Errors
     /// None for now; a failure would end the agent.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<()> {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.follow() => {}
-        }
+        self.follow(stop).await;
         Ok(())
     }
 
-    async fn follow(mut self) {
+    async fn follow(mut self, stop: CancellationToken) {
         let mut events_rx = feed::start(&self.client, &self.proxy_name);
         tokio::spawn(packets::answer(self.bridge.clone(), self.network.clone()));
         let (after_tx, after_rx) = mpsc::unbounded_channel();
@@ -112,6 +118,9 @@ impl ProxyLoop {
             synced_tx,
         };
         self.nodes_rx.mark_changed();
+        let known = Known::new(&self.state_dir);
+        let mut save_at = None;
+        let mut load_at = Some(Instant::now() + API_PATIENCE);
         let mut events = Vec::new();
         loop {
             tokio::select! {
@@ -126,9 +135,38 @@ impl ProxyLoop {
                         return;
                     }
                     running.step(std::mem::take(&mut events));
+                    if *running.synced_tx.borrow() {
+                        load_at = None;
+                        save_at.get_or_insert(Instant::now() + SAVE_AFTER);
+                    }
+                }
+                () = at(load_at) => {
+                    load_at = None;
+                    if let Some(events) = known.load() {
+                        tracing::warn!("no API server answers: the last known Services are served");
+                        running.step(events.into());
+                    }
+                }
+                () = at(save_at) => {
+                    save_at = None;
+                    known.save(&running.proxy).await;
+                }
+                () = stop.cancelled() => {
+                    if save_at.is_some() {
+                        known.save(&running.proxy).await;
+                    }
+                    return;
                 }
             }
         }
+    }
+}
+
+/// Sleeps until then; for ever without a time.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -108,6 +108,7 @@ pub(crate) fn prepare(
     Ok(ProxyLoop {
         client: client.clone(),
         proxy_name: proxy.name.clone(),
+        state_dir: options.state_dir.clone(),
         bridge: bridge.clone(),
         network: network.clone(),
         config: Config {

@@ -58,6 +58,7 @@ fn a_service_is_read_with_all_its_addresses() {
     );
     assert_eq!(read.health_check_node_port, Some(31000));
     assert_eq!(read.load_balancer_mode, Some(LoadBalancerMode::Dsr));
+    assert_eq!(service_from_json(service_to_json(&read)).unwrap(), read, "kept and read back");
 }
 
 #[test]
@@ -71,6 +72,9 @@ fn what_a_service_does_not_say_has_its_default() {
     let bare = service(json!({"metadata": {"name": "a"}}));
     assert_eq!(bare.name, ServiceName::new("", "a"));
     assert_eq!((bare.affinity, bare.kind), (None, ServiceType::ClusterIp));
+    for read in [headless, sticky, bare] {
+        assert_eq!(service_from_json(service_to_json(&read)).unwrap(), read, "kept and read back");
+    }
 }
 
 #[test]
@@ -113,12 +117,14 @@ fn a_slice_is_read_with_conditions_and_hints() {
     assert_eq!(first.node.as_deref(), Some("n1"));
     assert!(Arc::ptr_eq(&first.for_zones, &second.for_zones), "kept once");
     assert!(third.for_nodes.is_empty() && third.node.is_none());
+    assert_eq!(slice_from_json(slice_to_json(&read)).unwrap(), read, "kept and read back");
 }
 
 #[test]
 fn what_is_no_address_or_nobodys_is_harmless() {
     let names = slice(json!({"metadata": {"name": "a"}, "addressType": "FQDN",
         "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": null}));
+    assert_eq!(slice_from_json(slice_to_json(&names)).unwrap(), names, "kept and read back");
     assert_eq!((names.endpoints.len(), names.service), (0, None));
     let empty = slice(json!({"metadata": {"name": "a"}, "endpoints": null}));
     assert_eq!(empty.endpoints, []);
