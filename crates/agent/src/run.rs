@@ -447,7 +447,7 @@ async fn bring_up(
         node_ips: own_addresses.node_ips.iter().copied().collect(),
         services: setup::is_served(options).then(|| {
             let addresses = node_port_addresses.as_deref();
-            setup::service_config(datapath, addresses, CONTROLLER_ID, PACKET_IN_RATE)
+            setup::service_config(options, datapath, addresses, CONTROLLER_ID, PACKET_IN_RATE)
         }),
     };
     Ok(NodeNetwork {

@@ -239,6 +239,18 @@ impl AgentConfig {
         {
             conflict("defaultMTU", format!("{mtu} is too small for IPv4, 576 is the least"));
         }
+        if self.proxy.direct_return && !self.gates.configured(Gate::LoadBalancerModeDSR) {
+            conflict(
+                "antreaProxy.defaultLoadBalancerMode, featureGates.LoadBalancerModeDSR",
+                "dsr needs the gate".into(),
+            );
+        }
+        if self.proxy.direct_return && !self.proxy.proxy_all {
+            conflict(
+                "antreaProxy.defaultLoadBalancerMode, antreaProxy.proxyAll",
+                "dsr needs proxyAll".into(),
+            );
+        }
         let is_service = |text: &&String| {
             let name = text.split_once('/').is_some_and(|(namespace, name)| {
                 !namespace.is_empty() && !name.is_empty() && !name.contains('/')

@@ -81,7 +81,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("antreaProxy.skipServices", Kind::TextList, "[]", Yes, "Services left alone."),
     Key::new("antreaProxy.proxyLoadBalancerIPs", Kind::Bool, "true", Yes, "Serves load balancers' addresses inside the cluster."),
     Key::new("antreaProxy.serviceProxyName", Kind::Text, "\"\"", Yes, "Serves only Services that carry this proxy name."),
-    Key::new("antreaProxy.defaultLoadBalancerMode", Kind::Enum(&["nat", "dsr"]), "nat", No, "How load-balanced traffic comes back."),
+    Key::new("antreaProxy.defaultLoadBalancerMode", Kind::Enum(&["nat", "dsr"]), "nat", Yes, "How load-balanced traffic comes back."),
     Key::new("antreaProxy.disableServiceHealthCheckServer", Kind::Bool, "false", Yes, "Serves no Service health checks."),
     Key::new("antreaProxy.serviceHealthCheckServerBindAddress", Kind::Socket, "0.0.0.0:10256", Yes, "Address of the proxy's health check.").also("\"\""),
     Key::new("egress.exceptCIDRs", Kind::CidrList, "[]", No, "Destinations that Egress leaves alone."),

@@ -100,7 +100,7 @@ gates! {
     TopologyAwareHints, AGENT, Ga, on, built, LOCKED;
     ServiceTrafficDistribution, AGENT, Ga, on, built, LOCKED;
     PreferSameTrafficDistribution, AGENT, Alpha, off, built, FREE;
-    LoadBalancerModeDSR, AGENT, Alpha, off, later, FREE;
+    LoadBalancerModeDSR, AGENT, Alpha, off, built, FREE;
     CleanupStaleUDPSvcConntrack, AGENT, Beta, on, built, FREE;
     Traceflow, BOTH, Beta, on, later, FREE;
     PacketCapture, AGENT, Alpha, off, later, FREE;

@@ -123,6 +123,11 @@ fn mistakes_are_named() {
             "antreaProxy:\n  skipServices: [10.96.0.10, kube-system/dns, dns]",
             "antreaProxy.skipServices: dns is neither a cluster address nor namespace/name",
         ),
+        (
+            "antreaProxy: {defaultLoadBalancerMode: dsr}",
+            "antreaProxy.defaultLoadBalancerMode, featureGates.LoadBalancerModeDSR: dsr needs the gate\n\
+             antreaProxy.defaultLoadBalancerMode, antreaProxy.proxyAll: dsr needs proxyAll",
+        ),
         ("defaultMTU: 100", "defaultMTU: 100 is too small for IPv4, 576 is the least"),
         (
             "hostNetworkMode: nftables",
@@ -131,6 +136,8 @@ fn mistakes_are_named() {
     ] {
         assert_eq!(agent(text).unwrap_err(), want, "{text}");
     }
+    let direct = "antreaProxy: {defaultLoadBalancerMode: dsr, proxyAll: true}";
+    assert!(agent(&format!("{direct}\nfeatureGates: {{LoadBalancerModeDSR: true}}")).is_ok());
     assert!(
         agent("hostNetworkMode: nftables\nfeatureGates: {NFTablesHostNetworkMode: true}").is_ok()
     );

@@ -274,13 +274,13 @@ fn without_numbers(ports: &BTreeMap<Arc<PortKey>, PortPlan>) -> Vec<String> {
             let id = group.id;
             group.id.0 = u32::try_from(n).unwrap();
             for front in &mut plan.frontends {
-                let targets = [Some(&mut front.target), front.local_clients.as_mut()];
+                let (local, direct) = (front.local_clients.as_mut(), front.dsr.as_mut());
+                let targets = [Some(&mut front.target), local, direct];
                 for target in targets.into_iter().flatten() {
                     if *target == Target::Group(id) {
                         *target = Target::Group(group.id);
                     }
                 }
-                front.dsr = front.dsr.map(|known| if known == id { group.id } else { known });
             }
         }
         format!("{key} {plan:?}")

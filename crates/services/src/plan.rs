@@ -278,10 +278,11 @@ fn frontend(world: &World, service: &Service, wish: &Wish, targets: Targets) -> 
         }
         _ => Vec::new(),
     };
-    let dsr = match targets.local {
-        Target::Group(group) if is_direct(world, service, wish) => Some(group),
-        _ => None,
-    };
+    let dsr = is_direct(world, service, wish).then_some(match targets.local {
+        Target::Group(group) => Target::Group(group),
+        // Nobody here was meant.
+        Target::Reject | Target::Drop => Target::Drop,
+    });
     Frontend {
         address: wish.front.address,
         protocol: protocol(wish.front.protocol),

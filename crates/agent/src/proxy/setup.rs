@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use antrea_config::Gate;
 use anyhow::{Context, Result};
+use apis::service::LoadBalancerMode;
 use host::Rtnl;
 use host::address::{self, Scope};
 use host::conntrack::Conntrack;
@@ -32,6 +33,16 @@ pub(crate) fn is_for_all(options: &Options) -> bool {
     is_served(options) && options.config.proxy.proxy_all
 }
 
+/// How answers go back to clients of load balancers; none where there is one way only.
+fn load_balancer_mode(options: &Options) -> Option<LoadBalancerMode> {
+    let can_choose =
+        is_for_all(options) && options.config.gates.configured(Gate::LoadBalancerModeDSR);
+    can_choose.then_some(match options.config.proxy.direct_return {
+        true => LoadBalancerMode::Dsr,
+        false => LoadBalancerMode::Nat,
+    })
+}
+
 /// Addresses of this host at which NodePorts are served, one of loopback among them.
 ///
 /// # Errors
@@ -58,6 +69,7 @@ fn chosen(ips: impl Iterator<Item = IpAddr>, among: &[IpNet], families: Families
 
 /// What the flows of Services have in common.
 pub(crate) fn service_config(
+    options: &Options,
     datapath: Datapath,
     node_port_addresses: Option<&[IpAddr]>,
     controller_id: u16,
@@ -71,7 +83,7 @@ pub(crate) fn service_config(
         },
         proxy_all: node_port_addresses.is_some(),
         node_port_addresses: addresses.filter(|ip| !ip.is_loopback()).collect(),
-        dsr: false,
+        dsr: load_balancer_mode(options).is_some(),
         controller_id,
         packet_in_rate: Some(packet_in_rate),
     }
@@ -115,6 +127,7 @@ pub(crate) fn prepare(
             proxy_all: for_all,
             proxy_load_balancer_ips: proxy.load_balancer_ips,
             skip: proxy.skip_services.iter().filter_map(|text| Skip::parse(text)).collect(),
+            load_balancer_mode: load_balancer_mode(options),
             node_hints: config.gates.configured(Gate::PreferSameTrafficDistribution),
             ..Config::new(&options.node_name, network.families)
         },
@@ -129,6 +142,11 @@ pub(crate) fn prepare(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use antrea_config::{AgentConfig, Environment};
+
     use super::*;
 
     #[test]
@@ -147,8 +165,23 @@ mod tests {
     #[test]
     fn the_switch_knows_nothing_of_loopback() {
         let ips = ["127.0.0.1", "172.30.0.1"].map(|ip| ip.parse().unwrap());
-        let config = service_config(Datapath::System, Some(&ips), 1, 10);
-        assert_eq!((config.proxy_all, config.node_port_addresses.len()), (true, 1));
-        assert!(!service_config(Datapath::Netdev, None, 1, 10).proxy_all);
+        let config = |text: &str| Options {
+            config: AgentConfig::parse(text).unwrap(),
+            environment: Environment::from_map(&BTreeMap::new()),
+            node_name: "us".into(),
+            source: NodeListSource::Api,
+            state_dir: PathBuf::new(),
+            run_dir: PathBuf::new(),
+            log_dir: PathBuf::new(),
+        };
+        let all = "antreaProxy: {proxyAll: true}\n";
+        let options = config(all);
+        let seen = service_config(&options, Datapath::System, Some(&ips), 1, 10);
+        assert_eq!((seen.proxy_all, seen.node_port_addresses.len(), seen.dsr), (true, 1, false));
+        let seen = service_config(&options, Datapath::Netdev, None, 1, 10);
+        assert!(!seen.proxy_all);
+        let direct = config(&format!("{all}featureGates: {{LoadBalancerModeDSR: true}}"));
+        assert!(service_config(&direct, Datapath::System, Some(&ips), 1, 10).dsr);
+        assert_eq!(load_balancer_mode(&direct), Some(LoadBalancerMode::Nat), "unless one asks");
     }
 }

@@ -113,7 +113,7 @@ fn direct_server_return() {
     node.services.as_mut().unwrap().dsr = true;
     let frontend = Frontend {
         external: true,
-        dsr: Some(GroupId(2)),
+        dsr: Some(Target::Group(GroupId(2))),
         affinity: Some(60),
         ..mk_frontend("203.0.113.1", 80, 1)
     };

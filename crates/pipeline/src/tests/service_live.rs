@@ -554,7 +554,10 @@ fn ways_to_endpoints_of_other_nodes() {
         let local = mk_endpoint("10.77.1.2", 8080, Place::LocalPod);
         let outside = mk_endpoint("192.0.2.7", 443, Place::HostNetwork);
         let external = |address, n| Frontend { external: true, ..mk_frontend(address, 80, n) };
-        let direct = Frontend { dsr: Some(openflow::GroupId(3)), ..external("203.0.113.1", 1) };
+        let direct = Frontend {
+            dsr: Some(Target::Group(openflow::GroupId(3))),
+            ..external("203.0.113.1", 1)
+        };
         let none = Frontend { target: Target::Reject, ..mk_frontend("10.96.0.9", 80, 0) };
         let mut intents = Vec::new();
         for (id, endpoint) in [(1, remote), (2, outside), (3, local)] {

@@ -43,8 +43,8 @@ fn shown(plan: &PortPlan) -> Vec<String> {
         if !frontend.source_ranges.is_empty() {
             line += &format!("; for {:?}", frontend.source_ranges);
         }
-        if let Some(group) = frontend.dsr {
-            line += &format!("; directly {}", servers(Target::Group(group)));
+        if let Some(target) = frontend.dsr {
+            line += &format!("; directly {}", servers(target));
         }
         line
     };
@@ -237,6 +237,20 @@ fn answers_that_go_back_directly() {
             [&format!("10.96.0.1:80 -> {all}"), &format!("node:30080 -> {all}"), want.as_str()];
         check(name, &proxy, "x/web:http", &want.map(AsRef::as_ref));
     }
+}
+
+#[test]
+fn a_node_without_servers_sends_on_what_is_answered_directly() {
+    let config = Config { load_balancer_mode: Some(LoadBalancerMode::Dsr), ..mk_config() };
+    let service = mk_balanced("web", &["10.96.0.1"]);
+    let proxy = mk_proxy(config, vec![service], vec![mk_slice("web", "s", &["10.1.1.7"])]);
+    let to = "10.1.1.7:8080";
+    let want = [
+        format!("10.96.0.1:80 -> {to}"),
+        format!("node:30080 -> {to}"),
+        format!("198.51.100.1:80 -> {to}; directly drop"),
+    ];
+    check("none here", &proxy, "x/web:http", &want.each_ref().map(String::as_str));
 }
 
 #[test]

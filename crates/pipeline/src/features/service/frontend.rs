@@ -35,9 +35,9 @@ pub fn frontend_flows(node: &NodeConfig, frontend: &Frontend) -> Vec<Intent> {
     if let Some(target) = frontend.local_clients {
         served(HIGH, &FROM_LOCAL.of(dialled.clone()), target);
     }
-    if let Some(group) = direct {
+    if let Some(target) = direct {
         // The node that it comes from has looked at its source.
-        let actions = choose(frontend, group);
+        let actions = actions(config, frontend, target);
         flows.push(flow(table, dsr::FROM_PEER, dsr::from_peer(frontend)).actions(actions));
         flows.push(dsr::mark(frontend));
     }

@@ -124,9 +124,9 @@ pub struct Frontend {
     pub affinity: Option<u16>,
     /// The only sources that are served; any when there are none.
     pub source_ranges: Vec<IpNet>,
-    /// Endpoints answer clients by themselves (direct server return): the group of this node's
-    /// endpoints, for connections that another node sends here to be served.
-    pub dsr: Option<GroupId>,
+    /// Endpoints answer clients by themselves (direct server return): where connections go that another
+    /// node sends here to be served. That is one of this node's endpoints, or nowhere if it has none.
+    pub dsr: Option<Target>,
 }
 
 impl FrontendAddress {
