@@ -6,6 +6,7 @@
 
 mod calls;
 pub(super) mod faults;
+mod kube_proxy;
 mod near;
 pub(super) mod node;
 mod ports;

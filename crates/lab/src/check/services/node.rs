@@ -37,9 +37,10 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let world = World::make(&lab.0)?;
     let scene = Scene::new(&world, context.variant.family)?;
     let mut n = 0;
-    let steps: [(&str, Step<'_>); 9] = [
+    let steps: [(&str, Step<'_>); 10] = [
         ("nodes reach ClusterIPs", Scene::cluster_ips),
         ("node ports of every node, for everybody", Scene::node_ports),
+        ("rules of kube-proxy come first, and go", Scene::beside_kube_proxy),
         ("node ports with endpoints on this node only keep the client", Scene::local_node_ports),
         ("addresses of load balancers, and who may use them", Scene::balancers),
         ("external addresses", Scene::external),
@@ -93,7 +94,9 @@ fn clean_up(world: &World<'_>, node: &Client) -> Result<()> {
         [&["route", "show", "proto", "166"], &["-6", "route", "show", "proto", "166"]];
     let left = || -> Result<String> {
         let routes: Result<Vec<String>> = looks.iter().map(|look| run("ip", look)).collect();
-        Ok(routes?.concat() + &run("nft", &["list", "tables"])?)
+        let tables = run("nft", &["list", "tables"])?;
+        let ours = tables.lines().filter(|table| table.contains("antrea"));
+        Ok(routes?.concat() + &ours.collect::<String>())
     };
     if !left()?.contains("169.254.0.253") && !left()?.contains("fc01::") {
         return Err(LabError::new("there are no routes to Services to begin with"));
