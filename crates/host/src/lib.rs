@@ -17,6 +17,7 @@ pub mod iptables_forward;
 pub mod iptables_leftovers;
 pub mod link;
 pub mod mac;
+pub mod memory;
 pub mod monitor;
 pub mod neighbour;
 pub mod netfilter;

@@ -47,6 +47,8 @@ const BATCH: usize = 512;
 const LOG_LINES: u32 = 500;
 /// New addresses of names within this time are kept on disk together.
 const SAVE_NAMES_AFTER: Duration = Duration::from_secs(1);
+/// Memory that changes took is given back so long after the first of them.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(5);
 /// So are new times of addresses that are known.
 const SAVE_TIMES_AFTER: Duration = Duration::from_secs(30);
 /// The name under which bookmarks tell of Pods.
@@ -119,6 +121,8 @@ struct Running {
     save_at: Option<Instant>,
     /// When names are.
     save_names_at: Option<Instant>,
+    /// When memory is given back.
+    give_back_at: Option<Instant>,
 }
 
 impl PolicyLoop {
@@ -176,6 +180,7 @@ impl PolicyLoop {
             audit_file: AuditFile::new(self.audit),
             save_at: None,
             save_names_at: None,
+            give_back_at: None,
         };
         running.step(vec![Event::Recovered(recovered), Event::NamesRestored(known_names.load())]);
         running.list(&self.interfaces.borrow_and_update().clone());
@@ -234,6 +239,10 @@ impl PolicyLoop {
                 () = at(log_at) => running.write_log(),
                 () = at(running.save_at) => running.save(&known).await,
                 () = at(running.save_names_at) => running.save_names(&known_names).await,
+                () = at(running.give_back_at) => {
+                    running.give_back_at = None;
+                    tokio::task::spawn_blocking(host::memory::give_back);
+                }
                 () = stop.cancelled() => {
                     running.save(&known).await;
                     running.save_names(&known_names).await;
@@ -367,6 +376,9 @@ impl Running {
         asked.into_iter().for_each(|name| drop(self.ask_tx.try_send(name)));
         let changed = !changes.is_empty();
         self.bridge.change(changes);
+        if changed {
+            self.give_back_at.get_or_insert_with(|| Instant::now() + GIVE_BACK_AFTER);
+        }
         if synced {
             tracing::info!(policies = self.realizer.n_policies(), "policies are in force");
             self.bridge.synced(OWNER);
