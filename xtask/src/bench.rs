@@ -10,6 +10,7 @@ use crate::workspace;
 const COMPUTATIONS: &[(&str, &str, &str, &[&str])] = &[
     ("policy-large", "policy", "large", &["small"]),
     ("policy-one-namespace", "policy", "large", &["one"]),
+    ("services-switch", "switch", "bench_services", &[]),
 ];
 
 /// Runs the benchmarks whose name contains one of `only`, or all.

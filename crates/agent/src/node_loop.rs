@@ -162,15 +162,20 @@ impl NodeLoop {
         self.marks_host_frames
     }
 
-    /// Puts the node's links right, and the routes that hang on them.
-    async fn mend(&mut self) {
-        self.health.note("links of the node", self.upkeep.mend().await);
+    /// Puts back what makes them known, where something does.
+    async fn keep_host_frames(&self) {
         if self.marks_host_frames {
-            // The rule goes with the gateway.
             let gateway = &self.upkeep.gateway.name;
             let marked = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
             self.health.note("mark of the node's frames", marked.map_err(Into::into));
         }
+    }
+
+    /// Puts the node's links right, and the routes that hang on them.
+    async fn mend(&mut self) {
+        self.health.note("links of the node", self.upkeep.mend().await);
+        // The rule goes with the gateway.
+        self.keep_host_frames().await;
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
         self.health.note("routes to other nodes", self.sync_kernel(&peers).await);
         self.health.note("routes to Services", self.sync_service_routes().await);
@@ -311,6 +316,7 @@ impl NodeLoop {
         // What cannot be read is replaced at the next change.
         self.firewall = host::nft::list().await.unwrap_or_default();
         self.health.note("firewall", applied.context("replace table inet antrea"));
+        self.keep_host_frames().await;
     }
 
     /// The first packet to a tunnel peer whose MAC OVS does not know is lost: find the MACs by the

@@ -29,8 +29,10 @@ use crate::{agent, down, interrupt, ip, netns, ovs};
 
 pub mod load;
 mod normal;
+mod pairs;
 pub mod policy;
 pub mod scale;
+pub mod services;
 
 /// Pods on a node in the ADD figures.
 const N_PODS: usize = 110;

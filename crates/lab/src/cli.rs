@@ -198,6 +198,8 @@ pub enum BenchWhat {
     Network,
     /// From a policy that is created to one that is enforced.
     Policy,
+    /// A Service against its endpoint.
+    Services,
     /// An agent with 100 Pods, 1,000 nodes and 1,000 policies, and a policy with 15,000 peers.
     Load,
     /// The controller alone with a large cluster and 1,000 agents.

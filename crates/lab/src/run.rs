@@ -88,6 +88,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
             let figures = match args.what {
                 BenchWhat::Network => bench::run(dir, bin_dir, &progress),
                 BenchWhat::Policy => bench::policy::run(dir, bin_dir, &progress),
+                BenchWhat::Services => bench::services::run(dir, bin_dir, &progress),
                 BenchWhat::Load => bench::load::run(dir, bin_dir, &progress),
                 BenchWhat::Scale => bench::scale::run(dir, bin_dir, args.namespaces, &progress),
             }?;

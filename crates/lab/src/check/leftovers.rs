@@ -40,15 +40,15 @@ impl Holdings {
         })
     }
 
-    /// Whether a link, or the chain of one, had lost its port already: a Pod's link is deleted
-    /// behind the answer to DEL.
+    /// Whether a Pod's link, or the chain of one, had lost its port already: both are deleted behind
+    /// the answer to DEL, one after the other.
     fn was_going(&self, name: &str) -> bool {
         let link = name.trim_end_matches(" {");
         let link = link.strip_prefix("drop-").unwrap_or(link);
         let is_of_pod = link.rsplit_once('-').is_some_and(|(_, hash)| {
             hash.len() == 6 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
         });
-        is_of_pod && self.links.contains(link) && !self.ports.contains(link)
+        is_of_pod && !self.ports.contains(link)
     }
 
     /// Says what is there now that was not before, or the other way round.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Direction, Place, metric_table, rule_table};
 use crate::fields::{
-    self, CT_HAIRPIN, CT_SOURCE, Category, ESTABLISHED_BYPASS, FROM_GATEWAY, FROM_LOCAL,
-    GENERATED_REJECT, HIGH, HOST_MAC, METER_DNS, METER_NETWORK_POLICY, NORMAL, PKT_MARK_HOST,
-    POLICY_DENY, Stage, TO_GATEWAY, TO_TUNNEL, TO_UPLINK, cookie,
+    self, CT_HAIRPIN, CT_SOURCE, Category, ESTABLISHED_BYPASS, FROM_EXTERNAL, FROM_GATEWAY,
+    FROM_LOCAL, GENERATED_REJECT, HIGH, HOST_MAC, METER_DNS, METER_NETWORK_POLICY, NORMAL,
+    PKT_MARK_HOST, POLICY_DENY, RegMark, Stage, TO_GATEWAY, TO_TUNNEL, TO_UPLINK, cookie,
 };
 use crate::node::{Families, NodeConfig};
 
@@ -96,16 +96,22 @@ fn entrance(node: &NodeConfig, config: &PolicyConfig, flows: &mut Vec<Flow>) {
         }
         HostMark::Marked => {
             let gateway = &node.gateway;
-            let validation = layout.ip_stage(Stage::Validation);
             let made = Match::new().in_port(gateway.ofport).eth_src(HOST_MAC);
-            let actions = [
-                Action::set_field(openflow::Field::EthSrc, gateway.mac.to_bits().into()),
-                Action::load(PKT_MARK_HOST, 1),
-                FROM_GATEWAY.load(),
-                FROM_LOCAL.load(),
-                Action::GotoTable(validation),
-            ];
-            flows.push(flow(fields::CLASSIFIER, HIGH + 1, made).actions(actions));
+            let mut known = |priority, matching: Match, from: &[RegMark]| {
+                let mut actions = vec![
+                    Action::set_field(openflow::Field::EthSrc, gateway.mac.to_bits().into()),
+                    Action::load(PKT_MARK_HOST, 1),
+                    FROM_GATEWAY.load(),
+                ];
+                actions.extend(from.iter().map(|mark| mark.load()));
+                actions.push(Action::GotoTable(layout.ip_stage(Stage::Validation)));
+                flows.push(flow(fields::CLASSIFIER, priority, matching).actions(actions));
+            };
+            // An answer to another address of the node would not come by this switch.
+            known(HIGH + 1, made.clone(), &[FROM_LOCAL, FROM_EXTERNAL]);
+            for ip in gateway.ips.iter().filter(|ip| node.families.has(**ip)) {
+                known(HIGH + 2, made.clone().src_net(*ip), &[FROM_LOCAL]);
+            }
         }
     }
     // What leaves the node is looked at where it arrives.
