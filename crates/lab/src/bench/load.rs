@@ -35,6 +35,8 @@ const N_MANY: usize = 15_000;
 const AT_ONCE: usize = 16;
 /// Longest time until the switch has what is wanted.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// After this time nothing is left of the changes but what they changed.
+const SETTLED: Duration = Duration::from_secs(10);
 /// Pause between two looks at the switch.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -89,6 +91,8 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
         await_flows(&node, before + N_MANY).await?;
         let took = begun.elapsed();
         look("the large policy")?;
+        tokio::time::sleep(SETTLED).await;
+        look("ten seconds later")?;
         Ok(took)
     })?;
     let first = |step: &Value| step["residentKb"].as_f64().unwrap_or_default();
