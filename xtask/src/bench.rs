@@ -10,12 +10,21 @@ use crate::workspace;
 const COMPUTATIONS: &[(&str, &str, &str, &[&str])] = &[
     ("policy-large", "policy", "large", &["small"]),
     ("policy-one-namespace", "policy", "large", &["one"]),
+    ("flows", "switch", "bench_flows", &["100000", "15"]),
     ("services-switch", "switch", "bench_services", &[]),
 ];
+
+/// What a lab that is made for it can tell (`antrea-lab bench`).
+const LAB: &[&str] = &["network", "policy", "services", "load", "scale"];
 
 /// Runs the benchmarks whose name contains one of `only`, or all.
 pub(crate) fn run(only: &[String]) -> Result<()> {
     let chosen = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    let names: Vec<&str> =
+        COMPUTATIONS.iter().map(|(name, ..)| *name).chain(LAB.iter().copied()).collect();
+    if !names.iter().any(|name| chosen(name)) {
+        bail!("nothing is called {}: there are {}", only.join(", "), names.join(", "));
+    }
     for (name, package, example, args) in COMPUTATIONS.iter().filter(|(name, ..)| chosen(name)) {
         println!(
             "{name}: cargo run --release -p {package} --example {example} -- {}",
@@ -29,5 +38,8 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
     if !lab.exists() {
         bail!("{} is not built: run `make build`", lab.display());
     }
-    workspace::run(Command::new(lab).arg("bench").args(only))
+    for what in LAB.iter().filter(|what| chosen(what)) {
+        workspace::run(Command::new(&lab).args(["bench", what]))?;
+    }
+    Ok(())
 }
