@@ -3,6 +3,7 @@
 //! Takes the whole list each time and is run again every minute, when the switch was away, and when
 //! the kernel says that a link of ours changed: whatever somebody changed is put back.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -254,7 +255,7 @@ impl NodeLoop {
     async fn sync_service_routes(&self) -> Result<()> {
         let wants = match &self.services {
             None => None,
-            Some(services) => match services.wants() {
+            Some(services) => match self.wants(services) {
                 None => return Ok(()),
                 wants => wants,
             },
@@ -268,7 +269,7 @@ impl NodeLoop {
         }
         let (families, index) = (self.node.families, self.upkeep.gateway_index);
         let mac = openflow_to_host(VIRTUAL_MAC);
-        let wanted = proxy::host::routes(wants.as_deref(), families, index, mac);
+        let wanted = proxy::host::routes(wants.as_ref(), families, index, mac);
         let changes = self.rtnl.call(move |rtnl| host::service::sync(rtnl, &wanted)).await??;
         if !changes.is_empty() {
             tracing::debug!(?changes, "routes to Services brought up to date");
@@ -276,12 +277,24 @@ impl NodeLoop {
         Ok(())
     }
 
+    /// What Services want of the host, as far as it leaves nodes' addresses alone.
+    fn wants(&self, services: &ToServices) -> Option<HostWants> {
+        let mut nodes: BTreeSet<IpAddr> = self.own_addresses.node_ips.clone();
+        nodes.insert(self.own_addresses.transport);
+        nodes.extend(&self.node.gateway.ips);
+        for peer in self.peers.installed() {
+            nodes.insert(peer.transport);
+            nodes.extend(peer.gateways());
+        }
+        Some(proxy::host::without_nodes(&*services.wants()?, &nodes))
+    }
+
     /// What the firewall needs for Services; nothing while they are not known.
     fn service_rules(&self) -> Option<Feature> {
         let services = self.services.as_ref()?;
         let gateway = &self.upkeep.gateway.name;
         let addresses = &services.node_port_addresses;
-        let wants = services.wants()?;
+        let wants = self.wants(services)?;
         Some(proxy::host::rules(&wants, self.node.families, gateway, addresses).feature())
     }
 

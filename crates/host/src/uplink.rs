@@ -101,27 +101,35 @@ pub fn find(rtnl: &Rtnl, by: &Transport) -> Result<Uplink, UplinkError> {
 /// Moves addresses and routes from one link to another. Both have to be there; the new one is
 /// brought up. Returns what is on the new link then.
 pub fn move_to(rtnl: &Rtnl, from: IfIndex, to: IfIndex) -> Result<Uplink, UplinkError> {
-    let old = facts(rtnl, link::get_by_index(rtnl, from)?)?;
+    let old = facts_of(rtnl, from)?;
     let deadline = Instant::now() + SETTLES;
     loop {
         let moved = bring_over(rtnl, &old, to);
-        if moved.is_ok() {
+        let is_whole = || Ok::<_, UplinkError>(has_all(&facts_of(rtnl, to)?, &old));
+        // As long as the old link has its addresses, all can begin again after a crash.
+        if moved.is_ok() && is_whole()? {
             for address in old.addresses.iter().filter(|address| !address.temporary) {
                 address::delete(rtnl, from, address.net)?;
             }
+            let new = facts_of(rtnl, to)?;
+            if has_all(&new, &old) {
+                return Ok(new);
+            }
         }
-        let new = facts(rtnl, link::get_by_index(rtnl, to)?)?;
         match moved {
-            Ok(()) if has_all(&new, &old) => return Ok(new),
             Err(error @ UplinkError::Link(_)) => return Err(error),
             moved if Instant::now() >= deadline => {
-                return moved.and(Err(UplinkError::Lost(new.name)));
+                return moved.and(Err(UplinkError::Lost(facts_of(rtnl, to)?.name)));
             }
             // Whoever made the link may take it down once more to set its MAC: that makes next hops
             // unreachable, and takes routes away, IPv6 addresses too.
             _ => std::thread::sleep(PAUSE),
         }
     }
+}
+
+fn facts_of(rtnl: &Rtnl, index: IfIndex) -> Result<Uplink, UplinkError> {
+    facts(rtnl, link::get_by_index(rtnl, index)?)
 }
 
 fn bring_over(rtnl: &Rtnl, old: &Uplink, to: IfIndex) -> Result<(), UplinkError> {

@@ -82,6 +82,16 @@ impl Statuses {
         self.dirty.insert(Arc::clone(uid));
     }
 
+    /// Takes what a Node reports itself, `now` milliseconds after 1970: nothing that is known is
+    /// newer, whatever clocks say. Returns when it was made, as others are to be told.
+    pub fn report_now(&mut self, uid: &str, status: &NetworkPolicyNodeStatus, now: u64) -> u64 {
+        let reports = self.reports.get_mut(uid);
+        let known = reports.and_then(|reports| reports.remove(status.node_name.as_str()));
+        let made = known.map_or(now, |known| now.max(known.made.saturating_add(1)));
+        self.report(uid, status, made);
+        made
+    }
+
     /// Takes what a Node reported of a policy, `made` milliseconds after 1970. What comes in a
     /// roundabout way may be older than what is known: it changes nothing. Of two reports the later
     /// generation counts, and the later time for one generation.
@@ -329,8 +339,12 @@ mod tests {
         statuses.report("u", &mk_report("n2", 1, None), 9);
         statuses.report("u", &mk_report("n2", 2, Some("no room")), 4);
         check(&mut statuses, 8, "");
+        // What the Node says itself counts, though another replica's clock is ahead.
+        statuses.report("u", &mk_report("n2", 2, None), 900);
+        assert_eq!(statuses.report_now("u", &mk_report("n2", 2, Some("no room")), 10), 901);
+        check(&mut statuses, 9, "Failed 0/1 g2 Realizable=True@2 RealizationFailure=True@9");
         statuses.facts(&PolicyFacts { span: None, ..mk_facts(2, &[]) }, nodes(&[]));
-        check(&mut statuses, 9, "");
+        check(&mut statuses, 10, "");
     }
 
     #[test]

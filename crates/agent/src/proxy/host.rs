@@ -2,7 +2,7 @@
 //!
 //! Not here: bringing the kernel to it (`host::service`, `host::nft::service`, `node_loop`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use host::link::{IfIndex, MacAddr};
@@ -30,6 +30,14 @@ fn virtuals(families: Families) -> Vec<Virtual> {
     let v4 = families.has_v4().then_some(v4);
     let v6 = families.has_v6().then_some(v6);
     v4.into_iter().chain(v6).collect()
+}
+
+/// Without external addresses that are a node's: whoever may write a Service must not be able to lead
+/// the cluster's own traffic away.
+pub(crate) fn without_nodes(wants: &HostWants, nodes: &BTreeSet<IpAddr>) -> HostWants {
+    let mut wants = wants.clone();
+    wants.external_ips.retain(|ip| !nodes.contains(ip));
+    wants
 }
 
 /// The routes to these Services; without any Services there are none.
@@ -92,6 +100,15 @@ pub(crate) fn rules(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_route_leads_a_nodes_address_away() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let external_ips = BTreeSet::from([ip("172.30.0.2"), ip("203.0.113.1")]);
+        let wants = HostWants { external_ips, ..HostWants::default() };
+        let left = without_nodes(&wants, &BTreeSet::from([ip("172.30.0.1"), ip("172.30.0.2")]));
+        assert_eq!(left.external_ips, BTreeSet::from([ip("203.0.113.1")]));
+    }
 
     #[test]
     fn routes_lead_to_services_and_to_little_else() {

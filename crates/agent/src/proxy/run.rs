@@ -122,6 +122,8 @@ impl ProxyLoop {
         let mut save_at = None;
         let mut load_at = Some(Instant::now() + API_PATIENCE);
         let mut events = Vec::new();
+        // Services and slices that the API server told.
+        let mut listed = (false, false);
         loop {
             tokio::select! {
                 // First: servers are placed by it.
@@ -134,6 +136,8 @@ impl ProxyLoop {
                     if n == 0 {
                         return;
                     }
+                    listed.0 |= events.iter().any(|event| matches!(event, Event::Services(_)));
+                    listed.1 |= events.iter().any(|event| matches!(event, Event::Slices(_)));
                     running.step(std::mem::take(&mut events));
                     if *running.synced_tx.borrow() {
                         load_at = None;
@@ -144,7 +148,12 @@ impl ProxyLoop {
                     load_at = None;
                     if let Some(events) = known.load() {
                         tracing::warn!("no API server answers: the last known Services are served");
-                        running.step(events.into());
+                        // What was listed meanwhile is newer.
+                        let is_wanted = |event: &Event| match event {
+                            Event::Services(_) => !listed.0,
+                            _ => !listed.1,
+                        };
+                        running.step(events.into_iter().filter(is_wanted).collect());
                     }
                 }
                 () = at(save_at) => {

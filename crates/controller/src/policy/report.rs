@@ -119,7 +119,17 @@ impl Reports {
         }
     }
 
-    /// Puts together what an agent told anybody, and when.
+    /// Takes and puts together what an agent told us itself.
+    fn hear_agent(&self, uid: &str, nodes: &[NetworkPolicyNodeStatus]) {
+        let now = now();
+        for node in nodes {
+            let made = self.lock().report_now(uid, node, now);
+            self.take(uid, std::slice::from_ref(node), made);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Puts together what an agent told another replica, and when.
     fn hear(
         &self,
         uid: &str,
@@ -252,9 +262,7 @@ impl Connect for StatusEndpoint {
                     let why = format!("the agent of Node {node:?} reports for it alone");
                     return Err(forbidden(why));
                 }
-                let now = now();
-                reports.take(name, &status.nodes, now);
-                reports.hear(name, &status.nodes, |_| now);
+                reports.hear_agent(name, &status.nodes);
             } else {
                 reports.hear(name, &status.nodes, |node| made(&status, &node.node_name));
             }

@@ -23,12 +23,26 @@ const CHAIN: &str = "frames";
 /// The bit of the packet mark.
 const MARK: u32 = 0x8000_0000;
 
-/// The chain of `table inet antrea` that marks packets to this interface.
-pub(super) fn chain(gateway: &str) -> Chain {
-    let hook = Hook { kind: "filter", hook: "output", priority: "mangle" };
-    let statement = format!("oifname {} meta mark set meta mark | {MARK:#x}", quote(gateway));
-    let rule = Rule::new(statement).with_comment("made by the node");
-    Chain { name: "host-mark".into(), hook: Some(hook), rules: vec![rule] }
+/// The chains of `table inet antrea`: one marks what the node makes, before it is known by which
+/// interface it leaves, because its destination may still be translated; one takes the mark off what
+/// does not leave by this interface. What comes to `output` with another's source is no packet of
+/// the node's: IPVS sends there what it forwards.
+pub(super) fn chains(gateway: &str) -> [Chain; 2] {
+    let chain = |name: &str, hook, priority, statement: String| {
+        let hook = Some(Hook { kind: "filter", hook, priority });
+        let rules = vec![Rule::new(statement).with_comment("made by the node")];
+        Chain { name: name.into(), hook, rules }
+    };
+    let mark = format!("fib saddr type local meta mark set meta mark | {MARK:#x}");
+    let others = format!(
+        "oifname != {} meta mark & {MARK:#x} == {MARK:#x} meta mark set meta mark & {:#x}",
+        quote(gateway),
+        !MARK
+    );
+    [
+        chain("host-mark", "output", "mangle", mark),
+        chain("host-unmark", "postrouting", "mangle", others),
+    ]
 }
 
 fn replace_text(gateway: &str, mac: MacAddr) -> String {

@@ -46,6 +46,7 @@ impl NodeRules {
             hook: Some(Hook { kind, hook, priority }),
             rules,
         };
+        let [host_mark, host_unmark] = host_frames::chains(&self.gateway);
         Feature {
             sets: vec![
                 set("local-pod-cidrs4", SetFamily::Ipv4, &self.local_pod_cidrs),
@@ -68,7 +69,8 @@ impl NodeRules {
                     ],
                 ),
                 chain("pod-masquerade", "nat", "postrouting", "srcnat", self.masquerade(&gateway)),
-                host_frames::chain(&self.gateway),
+                host_mark,
+                host_unmark,
             ],
         }
     }

@@ -61,7 +61,7 @@ impl ServiceRules {
                 chain("service-prerouting", "nat", "prerouting", AFTER_DSTNAT, self.node_ports()),
                 chain("service-output", "nat", "output", AFTER_DSTNAT, self.node_ports()),
                 chain("service-postrouting", "nat", "postrouting", "srcnat", self.sources()),
-                chain("service-raw-prerouting", "filter", "prerouting", "raw", Self::untracked()),
+                chain("service-raw-prerouting", "filter", "prerouting", "raw", self.entering()),
                 chain("service-raw-output", "filter", "output", "raw", Self::untracked()),
             ],
         }
@@ -102,6 +102,15 @@ impl ServiceRules {
             let what = format!("{ip} saddr {service} masquerade");
             rules.push(Rule::new(what).with_comment("endpoints outside the switch"));
         }
+        rules
+    }
+
+    /// Loopback may reach node ports by the gateway, which makes its address routable there: nothing
+    /// comes back that way.
+    fn entering(&self) -> Vec<Rule> {
+        let what = format!("iifname {} ip daddr 127.0.0.0/8 drop", quote(&self.gateway));
+        let mut rules = vec![Rule::new(what).with_comment("loopback is the node's own")];
+        rules.extend(Self::untracked());
         rules
     }
 

@@ -36,7 +36,8 @@ spec:
   policyTypes: [Ingress]
 ";
 
-/// Forwards a port of the node to a Pod and masquerades what goes there; no longer once dropped.
+/// Forwards a port of the node to a Pod, for others and for the node itself, and masquerades what goes
+/// there; no longer once dropped.
 struct Forward<'a>(&'a NodeLayout);
 
 impl<'a> Forward<'a> {
@@ -45,8 +46,10 @@ impl<'a> Forward<'a> {
         let text = format!(
             "add table inet forward; \
              add chain inet forward there {{ type nat hook prerouting priority dstnat; }}; \
+             add chain inet forward out {{ type nat hook output priority -100; }}; \
              add chain inet forward back {{ type nat hook postrouting priority srcnat; }}; \
              add rule inet forward there {ip} daddr {from} tcp dport {FORWARDED} dnat {ip} to {to}; \
+             add rule inet forward out {ip} daddr {from} tcp dport {FORWARDED} dnat {ip} to {to}; \
              add rule inet forward back {ip} daddr {pod} masquerade"
         );
         let forward = Self(node);
@@ -101,10 +104,12 @@ fn through(
             return Err(LabError::new("what the node forwards and masquerades passes"));
         }
         own(node.netns(), target)?;
+        // By the way that is another one only once the destination is translated.
+        own(node.netns(), front)?;
     }
     super::delete(store, POLICY)?;
     wait_for(IN_FORCE, "what the node forwards is answered again", || (!refused()).then_some(()))?;
-    Ok(2 + 2 * IN_A_ROW)
+    Ok(2 + 3 * IN_A_ROW)
 }
 
 /// An exchange of the node itself.
