@@ -204,6 +204,9 @@ pub fn await_pods(store: &Store, namespace: &str, n: usize) -> Result<()> {
     Ok(())
 }
 
+/// Webhooks answer after this time at the latest.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Puts manifests on the lab's API server as its administrator.
 ///
 /// # Errors
@@ -211,10 +214,17 @@ pub fn await_pods(store: &Store, namespace: &str, n: usize) -> Result<()> {
 pub fn apply(store: &Store, manifests: &str) -> Result<()> {
     run_async(async {
         let client = admin(store).await?;
-        kube_io::apply::manifests(&client, manifests)
-            .await
-            .map(drop)
-            .doing(|| "apply manifests".into())
+        let deadline = tokio::time::Instant::now() + WEBHOOK_PATIENCE;
+        loop {
+            let applied = kube_io::apply::manifests(&client, manifests).await.map(drop);
+            let applied = applied.doing(|| "apply manifests".into());
+            // A controller that has just started is not trusted yet.
+            let waits = |error: &LabError| error.chain().contains("failed calling webhook");
+            if !applied.as_ref().is_err_and(waits) || tokio::time::Instant::now() > deadline {
+                return applied;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     })
 }
 
