@@ -56,10 +56,21 @@ pub struct Figure {
 /// # Errors
 /// When the lab does not come up, or a request fails.
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
-    let layout = Layout::beside(dir, "bench")?;
-    let _lock = state::lock(&layout)?;
     let options = UpOptions::new(2, Variant::default(), Mode::Standalone, bin_dir);
-    let store = up::run(&layout, &options, &Progress::start())?;
+    on_lab(dir, "bench", &options, progress, measure)
+}
+
+/// Makes a lab of this name beside the directory, measures on it, and ends it.
+fn on_lab(
+    dir: &Path,
+    name: &str,
+    options: &UpOptions,
+    progress: &Progress,
+    measure: fn(&Store, &Progress) -> Result<Vec<Figure>>,
+) -> Result<Vec<Figure>> {
+    let layout = Layout::beside(dir, name)?;
+    let _lock = state::lock(&layout)?;
+    let store = up::run(&layout, options, &Progress::start())?;
     let measured = measure(&store, progress);
     let ended = down::run(&store, progress);
     let figures = measured?;

@@ -12,15 +12,15 @@ use kube_io::Client;
 use kube_io::objects::{self, ObjectPath};
 use serde_json::{Value, json};
 
-use super::{Figure, tenths};
+use super::{Figure, on_lab, tenths};
 use crate::error::{Doing, LabError, Result};
-use crate::layout::{Layout, NodeLayout};
+use crate::layout::NodeLayout;
 use crate::process::ProcessId;
-use crate::state::{self, Mode, Store};
+use crate::state::{Mode, Store};
 use crate::ui::Progress;
-use crate::up::{self, UpOptions};
+use crate::up::UpOptions;
 use crate::variant::Variant;
-use crate::{agent, cluster, down, interrupt, ovs};
+use crate::{agent, cluster, interrupt, ovs};
 
 /// Pods on the node.
 const N_PODS: usize = 100;
@@ -45,15 +45,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// # Errors
 /// When the lab does not come up, or the switch does not get what is wanted.
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
-    let layout = Layout::beside(dir, "benchl")?;
-    let _lock = state::lock(&layout)?;
     let options = UpOptions::new(1, Variant::default(), Mode::Cluster, bin_dir);
-    let store = up::run(&layout, &options, &Progress::start())?;
-    let measured = measure(&store, progress);
-    let ended = down::run(&store, progress);
-    let figures = measured?;
-    ended?;
-    Ok(figures)
+    on_lab(dir, "benchl", &options, progress, measure)
 }
 
 fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {

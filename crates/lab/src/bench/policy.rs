@@ -14,17 +14,16 @@ use kube_io::Client;
 use kube_io::objects::{self, ObjectPath};
 use serde_json::{Value, json};
 
-use super::{Figure, tenths};
+use super::{Figure, on_lab, tenths};
 use crate::error::{Doing, LabError, Result};
-use crate::layout::Layout;
 use crate::measure::summarise;
 use crate::pods;
 use crate::sandbox::Sandbox;
-use crate::state::{self, Mode, Store};
+use crate::state::{Mode, Store};
 use crate::ui::Progress;
-use crate::up::{self, UpOptions};
+use crate::up::UpOptions;
 use crate::variant::Variant;
-use crate::{cluster, down, interrupt};
+use crate::{cluster, interrupt};
 
 /// Policies that are created.
 const N_SAMPLES: usize = 1000;
@@ -44,15 +43,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the lab does not come up, or a policy is not enforced.
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
-    let layout = Layout::beside(dir, "benchp")?;
-    let _lock = state::lock(&layout)?;
     let options = UpOptions::new(3, Variant::default(), Mode::Cluster, bin_dir);
-    let store = up::run(&layout, &options, &Progress::start())?;
-    let measured = measure(&store, progress);
-    let ended = down::run(&store, progress);
-    let figures = measured?;
-    ended?;
-    Ok(figures)
+    on_lab(dir, "benchp", &options, progress, measure)
 }
 
 fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {

@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use kube_io::objects::{self, ObjectPath};
 
-use super::Figure;
 use super::pairs::{self, Way};
+use super::{Figure, on_lab};
 use crate::error::{Doing, LabError, Result};
-use crate::layout::Layout;
 use crate::sandbox::Sandbox;
-use crate::state::{self, Mode, Store};
+use crate::state::{Mode, Store};
 use crate::ui::Progress;
-use crate::up::{self, UpOptions};
+use crate::up::UpOptions;
 use crate::variant::Variant;
-use crate::{cluster, demo, down, interrupt, ovs, pods, probe};
+use crate::{cluster, demo, interrupt, ovs, pods, probe};
 
 /// A Service is in force after this time at the latest.
 const IN_FORCE: Duration = Duration::from_secs(20);
@@ -28,15 +27,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the lab does not come up, or an exchange fails.
 pub fn run(dir: &Path, bin_dir: PathBuf, progress: &Progress) -> Result<Vec<Figure>> {
-    let layout = Layout::beside(dir, "benchv")?;
-    let _lock = state::lock(&layout)?;
     let options = UpOptions::new(2, Variant::default(), Mode::Cluster, bin_dir);
-    let store = up::run(&layout, &options, &Progress::start())?;
-    let measured = measure(&store, progress);
-    let ended = down::run(&store, progress);
-    let figures = measured?;
-    ended?;
-    Ok(figures)
+    on_lab(dir, "benchv", &options, progress, measure)
 }
 
 fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
