@@ -232,7 +232,7 @@ fn pods_are_masqueraded_to_the_outside_only() {
     let seen_from = |target: &str| {
         let server = out.run(|| std::net::UdpSocket::bind((target, 9999)).unwrap());
         server.set_read_timeout(Some(SOON)).unwrap();
-        let client = pod.run(|| std::net::UdpSocket::bind("10.77.1.2:5555").unwrap());
+        let client = pod.run(|| std::net::UdpSocket::bind("10.77.1.2:0").unwrap());
         client.send_to(b"x", (target, 9999)).unwrap();
         let (_, from) = server.recv_from(&mut [0; 8]).unwrap();
         from.ip().to_string()
