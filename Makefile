@@ -26,7 +26,7 @@ test: setup ## every test: formatting, lints, layering, unit, netns, OVS, lab, d
 
 test-kernel: build ## the lab's matrix and restarts on the kernel datapath, in a virtual machine
 	@deploy/setup.sh qemu-system-x86 seabios busybox-static kmod
-	$(TARGET)/release/xtask test-kernel
+	$(TARGET)/release/xtask test-kernel $(ARGS)
 
 bench: build ## the figures of docs/performance.md, measured
 	$(TARGET)/release/xtask bench

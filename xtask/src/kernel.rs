@@ -41,6 +41,8 @@ const MODULES: [&str; 12] = [
 ];
 /// How much slower than the machine itself the emulated one is: waits in the lab grow by it.
 const PATIENCE_EMULATED: u32 = 10;
+/// A kernel that runs says so long before, where nothing is emulated.
+const SPEAKS_WITHIN: Duration = Duration::from_secs(90);
 const BUSYBOX: &str = "/bin/busybox";
 const QEMU: &str = "qemu-system-x86_64";
 
@@ -51,6 +53,8 @@ pub(crate) struct Options {
     pub memory: u32,
     /// After this many minutes the machine is switched off.
     pub minutes: u64,
+    /// Whether to do without KVM.
+    pub emulate: bool,
     /// What to run instead of the lab's scenarios.
     pub command: Vec<String>,
 }
@@ -72,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let dir = absolute(&workspace::target_dir())?.join("kernel");
     let kernel = Kernel::get(&dir)?;
-    let accelerator = Accelerator::here();
+    let accelerator = if options.emulate { Accelerator::Tcg } else { Accelerator::here() };
     println!("kernel {} under {}", kernel.version, accelerator.words());
     let mark = format!("=== ended {:x}:", std::process::id());
     let initrd = dir.join("initramfs");
@@ -82,7 +86,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let console = dir.join("console.log");
     let machine = Machine::start(&kernel, &initrd, &console, options.memory, accelerator)?;
     let began = Instant::now();
-    let status = machine.follow(&mark, Duration::from_secs(options.minutes * 60));
+    let patience = Patience {
+        first_word: SPEAKS_WITHIN * accelerator.patience(),
+        all: Duration::from_secs(options.minutes * 60),
+    };
+    let status = machine.follow(&mark, patience);
     println!("the virtual machine ran for {} s", began.elapsed().as_secs());
     match status.with_context(|| format!("see {}", console.display()))? {
         0 => Ok(()),
@@ -120,7 +128,7 @@ impl Accelerator {
     fn words(self) -> &'static str {
         match self {
             Self::Kvm => "KVM",
-            Self::Tcg => "emulation (no /dev/kvm): many times slower than this machine",
+            Self::Tcg => "emulation (no KVM): many times slower than this machine",
         }
     }
 
@@ -262,6 +270,15 @@ fn load_order(dependencies: &str, wanted: &[&str]) -> Result<Vec<String>> {
     Ok(order)
 }
 
+/// How long a machine may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Until it says its first word.
+    first_word: Duration,
+    /// Until its command has ended.
+    all: Duration,
+}
+
 /// A machine that runs; switched off when dropped.
 struct Machine {
     qemu: Child,
@@ -300,8 +317,9 @@ impl Machine {
     }
 
     /// Prints what the command says, and returns the status it ended with.
-    fn follow(mut self, mark: &str, within: Duration) -> Result<u32> {
-        let deadline = Instant::now() + within;
+    fn follow(mut self, mark: &str, patience: Patience) -> Result<u32> {
+        let began = Instant::now();
+        let mut within = patience.first_word;
         let (line_tx, line_rx) = mpsc::channel();
         let output = BufReader::new(self.output);
         std::thread::spawn(move || {
@@ -313,11 +331,23 @@ impl Machine {
             }
         });
         let ended = loop {
-            match line_rx.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let left = within.saturating_sub(began.elapsed());
+            let line = line_rx.recv_timeout(left);
+            if line.is_ok() {
+                within = patience.all;
+            }
+            match line {
                 Ok(line) => match line.strip_prefix(mark) {
                     Some(status) => break status.trim().parse().context("read how it ended"),
                     None => println!("{line}"),
                 },
+                Err(RecvTimeoutError::Timeout) if within == patience.first_word => {
+                    break Err(anyhow::anyhow!(
+                        "no word of its kernel after {} s: where KVM is offered and does not \
+                         work, --emulate does without",
+                        within.as_secs()
+                    ));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     break Err(anyhow::anyhow!("not done after {} min", within.as_secs() / 60));
                 }

@@ -66,6 +66,10 @@ enum Chore {
         /// Minutes after which it is switched off.
         #[arg(long, default_value_t = 45)]
         minutes: u64,
+        /// Emulate the processor even where there is /dev/kvm: some machines offer it, and what is
+        /// started on it stands still.
+        #[arg(long)]
+        emulate: bool,
         /// What to run in it instead.
         #[arg(last = true)]
         command: Vec<String>,
@@ -84,8 +88,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
         Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
-        Chore::TestKernel { memory, minutes, command } => {
-            kernel::run(&kernel::Options { memory, minutes, command })
+        Chore::TestKernel { memory, minutes, emulate, command } => {
+            kernel::run(&kernel::Options { memory, minutes, emulate, command })
         }
         Chore::Docs => {
             docs::run(&workspace::target_dir().join("release"), &|command| workspace::run(command))

@@ -20,6 +20,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Long enough for a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -56,8 +60,9 @@ impl Node {
     /// A node with a bridge, a gateway and a CNI server that has started.
     pub(crate) fn start() -> Self {
         // `RUST_LOG=antrea_agent=debug` shows each step.
-        let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
+        let said = std::env::var("RUST_LOG").unwrap_or_default();
+        let filter: Targets = said.parse().expect("RUST_LOG as TARGET=LEVEL,...");
+        let _ = tracing_subscriber::registry().with(fmt::layer()).with(filter).try_init();
         let netns = NamedNetns::new("cni-node").unwrap();
         let ovs = Ovs::start(Some(&netns));
         // All of its threads are made from one inside the namespace, and so are inside.
