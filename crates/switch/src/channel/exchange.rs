@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use openflow::{Message, Xid};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::ChannelError;
+
+/// Parts of a long answer that are decoded before they are taken. Decoded, a part is several times
+/// its 64 KiB; and a switch with many flows is read from faster than its flows are compared.
+const PARTS_AHEAD: usize = 4;
 
 /// The exchanges under way on one connection, by their first transaction id.
 #[derive(Debug, Default)]
@@ -22,6 +26,8 @@ pub(super) struct Pending {
 struct Waiting {
     n: u32,
     answer_tx: mpsc::UnboundedSender<(usize, Message)>,
+    /// Parts of answers that may come before earlier ones are taken; closed when nobody waits.
+    room: Arc<Semaphore>,
     /// Whether all of it was handed to the writer.
     sent: bool,
     /// Whether the last answer came.
@@ -41,6 +47,7 @@ pub(crate) struct Exchange {
     n: u32,
     write_tx: mpsc::Sender<Bytes>,
     answer_rx: mpsc::UnboundedReceiver<(usize, Message)>,
+    room: Arc<Semaphore>,
     pending: Arc<Pending>,
     sent: bool,
     done: bool,
@@ -54,25 +61,38 @@ impl Pending {
         write_tx: mpsc::Sender<Bytes>,
     ) -> Exchange {
         let (answer_tx, answer_rx) = mpsc::unbounded_channel();
-        self.with(|exchanges| {
-            exchanges.insert(first, Waiting { n, answer_tx, sent: false, answered: false })
-        });
+        let room = Arc::new(Semaphore::new(PARTS_AHEAD));
+        let waiting =
+            Waiting { n, answer_tx, room: Arc::clone(&room), sent: false, answered: false };
+        self.with(|exchanges| exchanges.insert(first, waiting));
         if self.closed.load(Ordering::SeqCst) {
             self.with(|exchanges| exchanges.remove(&first));
         }
         let pending = Arc::clone(self);
-        Exchange { first, n, write_tx, answer_rx, pending, sent: false, done: false }
+        Exchange { first, n, write_tx, answer_rx, room, pending, sent: false, done: false }
+    }
+
+    /// Waits until whoever asked has taken enough of the parts of an answer that came before. What
+    /// is no such part is never waited for: its sender may still be sending, and not listen yet.
+    pub(super) async fn has_room(&self, xid: Xid, message: &Message) {
+        if !matches!(message, Message::MultipartReply(_)) {
+            return;
+        }
+        let room = self.with(|exchanges| {
+            exchange_of(exchanges, xid).map(|(_, waiting)| Arc::clone(&waiting.room))
+        });
+        if let Some(room) = room
+            && let Ok(permit) = room.acquire().await
+        {
+            // Given back when the part is taken.
+            permit.forget();
+        }
     }
 
     /// Gives an answer to the exchange it belongs to, or back to the caller.
     pub(super) fn deliver(&self, xid: Xid, message: Message) -> Option<Message> {
         self.with(|exchanges| {
-            let found = exchanges
-                .range_mut(..=xid.0)
-                .next_back()
-                .filter(|(first, waiting)| xid.0 - **first < waiting.n)
-                .map(|(first, waiting)| ((xid.0 - *first) as usize, waiting));
-            match found {
+            match exchange_of(exchanges, xid) {
                 Some((index, waiting)) => {
                     waiting.answered |= is_last(index, waiting.n, &message);
                     // Nobody waits any more: the answer is of no use to anybody else either.
@@ -115,6 +135,13 @@ impl Pending {
     }
 }
 
+/// The exchange that a transaction id is of, and which of its messages.
+fn exchange_of(exchanges: &mut BTreeMap<u32, Waiting>, xid: Xid) -> Option<(usize, &mut Waiting)> {
+    let (first, waiting) = exchanges.range_mut(..=xid.0).next_back()?;
+    let index = xid.0 - *first;
+    (index < waiting.n).then_some((index as usize, waiting))
+}
+
 impl Exchange {
     /// Transaction id of message `index`.
     #[must_use]
@@ -138,6 +165,9 @@ impl Exchange {
             self.pending.mark_sent(self.first);
         }
         let (index, message) = self.answer_rx.recv().await.ok_or(ChannelError::Closed)?;
+        if matches!(message, Message::MultipartReply(_)) {
+            self.room.add_permits(1);
+        }
         self.done = is_last(index, self.n, &message);
         Ok(Some((index, message)))
     }
@@ -152,5 +182,67 @@ fn is_last(index: usize, n: u32, answer: &Message) -> bool {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.pending.with(|exchanges| exchanges.remove(&self.first));
+        self.room.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::message::{FlowDump, MultipartBody, MultipartReply};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    fn part(more: bool) -> Message {
+        let body = MultipartBody::Flows(FlowDump::default());
+        Message::MultipartReply(MultipartReply { body, more })
+    }
+
+    #[tokio::test]
+    async fn parts_come_no_faster_than_they_are_taken() {
+        let pending = Arc::new(Pending::default());
+        let (write_tx, _write_rx) = mpsc::channel(1);
+        let mut exchange = pending.begin(7, 1, write_tx);
+        let reader = tokio::spawn({
+            let pending = Arc::clone(&pending);
+            async move {
+                for n in 0..3 * PARTS_AHEAD {
+                    let part = part(n + 1 < 3 * PARTS_AHEAD);
+                    pending.has_room(Xid(7), &part).await;
+                    assert!(pending.deliver(Xid(7), part).is_none());
+                }
+            }
+        });
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert_eq!(exchange.answer_rx.len(), PARTS_AHEAD);
+        let mut n_taken = 0;
+        while exchange.next().await.unwrap().is_some() {
+            n_taken += 1;
+            assert!(exchange.answer_rx.len() <= PARTS_AHEAD);
+        }
+        assert_eq!(n_taken, 3 * PARTS_AHEAD);
+        reader.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_who_does_not_listen_any_more() {
+        let pending = Arc::new(Pending::default());
+        let (write_tx, _write_rx) = mpsc::channel(1);
+        let exchange = pending.begin(7, 1, write_tx);
+        for _ in 0..PARTS_AHEAD {
+            pending.has_room(Xid(7), &part(true)).await;
+            pending.deliver(Xid(7), part(true));
+        }
+        let late = tokio::spawn({
+            let pending = Arc::clone(&pending);
+            async move { pending.has_room(Xid(7), &part(true)).await }
+        });
+        yield_now().await;
+        assert!(!late.is_finished());
+        drop(exchange);
+        late.await.unwrap();
+        pending.has_room(Xid(7), &part(true)).await;
     }
 }

@@ -93,6 +93,7 @@ async fn read(mut reader: OwnedReadHalf, inbound: &Inbound) -> Result<(), Channe
                     watchdog.answered(&data, pending)?;
                 }
                 message => {
+                    pending.has_room(xid, &message).await;
                     let Some(message) = pending.deliver(xid, message) else { continue };
                     match async_tx.try_send(message) {
                         Ok(()) => {}
