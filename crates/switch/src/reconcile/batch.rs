@@ -175,7 +175,7 @@ impl State {
         let message = match item {
             Item::AddFlow(id) => {
                 if let Some(entry) = self.flows.get(FlowId(id)) {
-                    out.extend_from_slice(&entry.bytes);
+                    entry.view().write_addition(out);
                 }
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! Every flow that is wanted or on the switch, in as few bytes as it gets.
 
+use hashbrown::HashTable;
 use openflow::TableId;
-use rustc_hash::FxHashMap;
 
 use super::counts::Counts;
 use super::encoded::View;
@@ -84,8 +84,8 @@ impl Entry {
 pub(super) struct Flows {
     entries: Vec<Option<Entry>>,
     free: Vec<FlowId>,
-    /// By hash of the key; a flow whose hash is taken by another key is under the next one.
-    index: FxHashMap<u64, FlowId>,
+    /// By what identifies them.
+    index: HashTable<FlowId>,
     /// Wanted flows on the switch, and unclaimed ones.
     pub(super) counts: Counts,
 }
@@ -101,22 +101,13 @@ impl Flows {
 
     /// The flow with this key.
     pub(super) fn find(&self, key: View<'_>) -> Option<FlowId> {
-        let mut hash = key.key_hash();
-        loop {
-            let id = *self.index.get(&hash)?;
-            if self.get(id).is_some_and(|entry| entry.view().same_key(key)) {
-                return Some(id);
-            }
-            hash = hash.wrapping_add(1);
-        }
+        let is_it = |id: &FlowId| self.get(*id).is_some_and(|entry| entry.view().same_key(key));
+        self.index.find(key.key_hash(), is_it).copied()
     }
 
     /// Puts a flow in whose key is not there.
     pub(super) fn insert(&mut self, entry: Entry) -> FlowId {
-        let mut hash = entry.view().key_hash();
-        while self.index.contains_key(&hash) {
-            hash = hash.wrapping_add(1);
-        }
+        let hash = entry.view().key_hash();
         self.counts.add(&entry);
         let id = match self.free.pop() {
             Some(id) => {
@@ -129,7 +120,8 @@ impl Flows {
                 FlowId(id)
             }
         };
-        self.index.insert(hash, id);
+        let entries = &self.entries;
+        self.index.insert_unique(hash, id, |id| hash_of(entries, *id));
         id
     }
 
@@ -149,24 +141,9 @@ impl Flows {
         };
         self.counts.remove(&entry);
         self.free.push(id);
-        // Close the gap: whatever follows may have been put there because this one was in its way.
-        let mut hash = entry.view().key_hash();
-        while self.index.get(&hash) != Some(&id) {
-            if !self.index.contains_key(&hash) {
-                debug_assert!(false, "every flow is in the index");
-                return;
-            }
-            hash = hash.wrapping_add(1);
-        }
-        self.index.remove(&hash);
-        let mut next = hash.wrapping_add(1);
-        while let Some(moved) = self.index.remove(&next) {
-            let mut place = self.get(moved).map_or(next, |entry| entry.view().key_hash());
-            while self.index.contains_key(&place) {
-                place = place.wrapping_add(1);
-            }
-            self.index.insert(place, moved);
-            next = next.wrapping_add(1);
+        match self.index.find_entry(entry.view().key_hash(), |found| *found == id) {
+            Ok(found) => drop(found.remove()),
+            Err(_) => debug_assert!(false, "every flow is in the index"),
         }
     }
 
@@ -177,4 +154,10 @@ impl Flows {
             table.is_none_or(|table| entry.view().table() == table).then_some(FlowId(id))
         })
     }
+}
+
+/// What the index finds a flow by.
+fn hash_of(entries: &[Option<Entry>], id: FlowId) -> u64 {
+    let entry = entries.get(id.0 as usize).and_then(Option::as_ref);
+    entry.map_or(0, |entry| entry.view().key_hash())
 }

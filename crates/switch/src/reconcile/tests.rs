@@ -543,7 +543,7 @@ fn a_flow_takes_less_than_300_bytes() {
     // Beside its message: an entry, its place in the index with room to grow, its place in the
     // key's list.
     let entry = size_of::<super::flows::Entry>();
-    let index = (size_of::<u64>() + size_of::<u32>() * 2 + 1) * 2;
+    let index = (size_of::<super::flows::FlowId>() + 1) * 2;
     let per_flow = bytes / 1000 + 16 + entry * 3 / 2 + index + 4;
     assert!(per_flow <= 300, "{per_flow} bytes, of which {} are the message", bytes / 1000);
 }
