@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-kernel bench docs clean
+.PHONY: help setup build dist demo test test-kernel bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,9 @@ setup: ## install Open vSwitch, nftables and the rest from Debian's packages
 build: setup ## build every binary into target/release
 	$(CARGO) build --release --locked --workspace --bins
 	$(TARGET)/release/xtask cni $(TARGET)/release
+
+dist: setup ## the programs as images carry them, small and static, into target/dist/bin
+	$(CARGO) run --locked -p xtask -- dist $(abspath $(TARGET))/dist/bin
 
 demo: build ## three nodes, a dozen Pods, a reachability matrix, one packet's way; then clean up
 	$(TARGET)/release/antrea-lab demo

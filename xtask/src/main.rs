@@ -58,6 +58,11 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Build the programs as images carry them, small and static, into a folder: takes minutes.
+    Dist {
+        /// The folder.
+        bin_dir: PathBuf,
+    },
     /// Boot Debian's kernel in QEMU and run the lab's scenarios on its datapath.
     TestKernel {
         /// Memory of the virtual machine, in MiB.
@@ -85,6 +90,7 @@ fn main() -> anyhow::Result<()> {
             generate::run(if check { generate::Mode::Check } else { generate::Mode::Write })
         }
         Chore::Cni { bin_dir } => shim::build(&bin_dir),
+        Chore::Dist { bin_dir } => shim::build_images(&bin_dir),
         Chore::Tidy => tidy::run(),
         Chore::Bench { only } => bench::run(&only),
         Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
