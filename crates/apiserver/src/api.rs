@@ -41,8 +41,8 @@ pub struct Api {
     pub authorizer: Arc<dyn Authorizer>,
     /// Admission for all kinds.
     pub admission: Arc<dyn Admission>,
-    /// Reads protobuf bodies.
-    pub protobuf: Protobuf,
+    /// Reads and writes protobuf.
+    pub protobuf: Arc<Protobuf>,
     /// The `/version` document.
     pub version: Value,
     /// Address that `/api` gives, as `127.0.0.1:6443`.
@@ -116,7 +116,7 @@ impl Api {
             authenticator: parts.authenticator,
             authorizer: parts.authorizer,
             admission: Arc::new(AdmitAll),
-            protobuf: Protobuf::default(),
+            protobuf: Arc::default(),
             version: parts.version,
             server_address: String::new(),
             webhooks: None,

@@ -1,8 +1,8 @@
-//! Protobuf bodies, as typed Go clients send them, read into JSON.
+//! Objects of built-in kinds: protobuf, as typed Go clients speak it, <-> JSON.
 //!
-//! A body is an envelope with apiVersion, kind and the object; the object is read by its shape and
-//! a table of field numbers. A field that the table does not know is an error that names it. What
-//! is sent in protobuf is put together in [`mod@write`].
+//! A body is an envelope with apiVersion, kind and the object; the object is read and written
+//! (`encode`) by its shape and a table of field numbers. A field that the table does not know is an
+//! error that names it. What surrounds objects that are sent is put together in [`mod@write`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::{Struct, Type};
 
+mod encode;
 pub mod write;
 
 /// Media type of such bodies.
@@ -39,13 +40,32 @@ pub enum ProtobufError {
         /// Number of the field.
         number: u64,
     },
+    /// A field that has no number, or a value that its type cannot have.
+    #[error("{kind}.{field} cannot be written as protobuf here, accept JSON")]
+    Unwritable {
+        /// Type of the message.
+        kind: String,
+        /// The field.
+        field: String,
+    },
 }
 
-/// Shapes and field numbers of the kinds that can be read.
+/// Shapes and field numbers of the kinds that have a protobuf form here.
 #[derive(Default)]
 pub struct Protobuf {
     shapes: BTreeMap<String, Arc<Struct>>,
-    numbers: BTreeMap<String, BTreeMap<u64, String>>,
+    numbers: BTreeMap<String, Numbers>,
+}
+
+/// What the numbers of a message stand for.
+type Numbers = BTreeMap<u64, Numbered>;
+
+/// What a number stands for.
+enum Numbered {
+    /// A field.
+    Field(String),
+    /// A message whose fields JSON has beside those of the message around it.
+    Inlined(BTreeMap<u64, String>),
 }
 
 /// A value on the wire.
@@ -56,18 +76,17 @@ enum Wire<'a> {
 }
 
 impl Protobuf {
-    /// Reads a table of numbers: a line per type, `Name field=number field=number ...`.
+    /// Reads a table of numbers: a line per type, `Name field=number field=number ...`. A field of
+    /// a message in between, which JSON does not have, is `field=its.number`.
     pub fn new(shapes: BTreeMap<String, Arc<Struct>>, table: &str) -> Self {
         let mut numbers = BTreeMap::new();
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             let Some(name) = words.next() else { continue };
-            let fields: BTreeMap<u64, String> = words
-                .filter_map(|word| {
-                    let (field, number) = word.split_once('=')?;
-                    Some((number.parse().ok()?, field.to_owned()))
-                })
-                .collect();
+            let mut fields = Numbers::new();
+            for (field, number) in words.filter_map(|word| word.split_once('=')) {
+                number_field(&mut fields, field, number);
+            }
             numbers.insert(name.to_owned(), fields);
         }
         Self { shapes, numbers }
@@ -78,7 +97,11 @@ impl Protobuf {
         let mut strays = Vec::new();
         for (name, fields) in &self.numbers {
             let shape = self.shapes.get(name);
-            for field in fields.values() {
+            let names = fields.values().flat_map(|numbered| match numbered {
+                Numbered::Field(field) => vec![field],
+                Numbered::Inlined(fields) => fields.values().collect(),
+            });
+            for field in names {
                 if !shape.is_some_and(|shape| shape.fields.contains_key(field)) {
                     strays.push(format!("{name}.{field}"));
                 }
@@ -114,36 +137,54 @@ impl Protobuf {
         Ok(object)
     }
 
+    fn numbers(&self, shape: &Struct) -> Result<&Numbers, ProtobufError> {
+        self.numbers.get(&shape.name).ok_or_else(|| ProtobufError::Kind(shape.name.clone()))
+    }
+
     fn message(&self, shape: &Struct, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
-        let numbers = self.numbers.get(&shape.name);
-        let numbers = numbers.ok_or_else(|| ProtobufError::Kind(shape.name.clone()))?;
+        let numbers = self.numbers(shape)?;
         let mut map = Map::new();
         while let Some((number, wire)) = next(&mut bytes)? {
-            let unknown = || ProtobufError::Field { kind: shape.name.clone(), number };
-            let name = numbers.get(&number).ok_or_else(unknown)?;
-            match shape.fields.get(name).ok_or_else(unknown)? {
-                Type::List(inner, _) => {
-                    let item = self.value(inner, wire)?;
-                    if let Value::Array(items) =
-                        map.entry(name.clone()).or_insert_with(|| json!([]))
-                    {
-                        items.push(item);
+            let unknown = |number| ProtobufError::Field { kind: shape.name.clone(), number };
+            match (numbers.get(&number).ok_or_else(|| unknown(number))?, wire) {
+                (Numbered::Field(name), wire) => self.field(shape, name, wire, &mut map)?,
+                (Numbered::Inlined(fields), Wire::Bytes(mut bytes)) => {
+                    while let Some((number, wire)) = next(&mut bytes)? {
+                        let name = fields.get(&number).ok_or_else(|| unknown(number))?;
+                        self.field(shape, name, wire, &mut map)?;
                     }
                 }
-                Type::Map(inner) => {
-                    let (key, item) = self.entry(inner, wire)?;
-                    if let Value::Object(entries) =
-                        map.entry(name.clone()).or_insert_with(|| json!({}))
-                    {
-                        entries.insert(key, item);
-                    }
-                }
-                single => {
-                    map.insert(name.clone(), self.value(single, wire)?);
-                }
+                _ => return Err(ProtobufError::Malformed),
             }
         }
         Ok(Value::Object(map))
+    }
+
+    fn field(
+        &self,
+        shape: &Struct,
+        name: &str,
+        wire: Wire<'_>,
+        map: &mut Map<String, Value>,
+    ) -> Result<(), ProtobufError> {
+        match shape.fields.get(name).ok_or_else(|| ProtobufError::Kind(shape.name.clone()))? {
+            Type::List(inner, _) => {
+                let item = self.value(inner, wire)?;
+                if let Value::Array(items) = map.entry(name).or_insert_with(|| json!([])) {
+                    items.push(item);
+                }
+            }
+            Type::Map(inner) => {
+                let (key, item) = self.entry(inner, wire)?;
+                if let Value::Object(entries) = map.entry(name).or_insert_with(|| json!({})) {
+                    entries.insert(key, item);
+                }
+            }
+            single => {
+                map.insert(name.to_owned(), self.value(single, wire)?);
+            }
+        }
+        Ok(())
     }
 
     fn entry(&self, inner: &Type, wire: Wire<'_>) -> Result<(String, Value), ProtobufError> {
@@ -173,8 +214,31 @@ impl Protobuf {
                 _ => Value::Null,
             },
             (Type::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
+            (Type::Any, Wire::Bytes(mut bytes)) => match next(&mut bytes)? {
+                Some((1, Wire::Bytes(json))) => {
+                    serde_json::from_slice(json).map_err(|_| ProtobufError::Malformed)?
+                }
+                _ => Value::Null,
+            },
             _ => return Err(ProtobufError::Malformed),
         })
+    }
+}
+
+/// Puts a field of a table's line where its number is.
+fn number_field(fields: &mut Numbers, field: &str, number: &str) {
+    let (number, inner) = match number.split_once('.') {
+        Some((outer, inner)) => (outer, Some(inner)),
+        None => (number, None),
+    };
+    let Ok(number) = number.parse() else { return };
+    let Some(inner) = inner else {
+        fields.insert(number, Numbered::Field(field.to_owned()));
+        return;
+    };
+    let inlined = fields.entry(number).or_insert_with(|| Numbered::Inlined(BTreeMap::new()));
+    if let (Numbered::Inlined(fields), Ok(inner)) = (inlined, inner.parse()) {
+        fields.insert(inner, field.to_owned());
     }
 }
 

@@ -145,8 +145,13 @@ fn get(call: &Call, form: Form) -> Result<Response, ApiError> {
 fn source(call: &Call) -> Arc<dyn Source> {
     match &call.resource.source {
         Some(source) => Arc::clone(source),
-        None => Arc::new(StoreSource::new(Arc::clone(&call.api.store), &call.resource)),
+        None => Arc::new(stored(call)),
     }
+}
+
+/// The lab's store as a source of a resource.
+fn stored(call: &Call) -> StoreSource {
+    StoreSource::new(Arc::clone(&call.api.store), &call.resource, &call.api.protobuf)
 }
 
 fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
@@ -161,8 +166,7 @@ fn writer<'a>(call: &'a Call, options: WriteOptions) -> Writer<'a> {
 }
 
 fn written(call: &Call, form: Form, code: u16, written: &Written) -> Result<Response, ApiError> {
-    let object = StoreSource::new(Arc::clone(&call.api.store), &call.resource)
-        .shared(written.object.clone());
+    let object = stored(call).shared(written.object.clone());
     let mut response = encode::object(call, form, code, &object)?;
     header_warnings(&mut response, &written.warnings);
     Ok(response)
@@ -329,7 +333,7 @@ async fn delete_collection(
         Ok::<_, ApiError>((version, deleted))
     })?;
     let metadata = serde_json::json!({ "resourceVersion": revision.to_string() });
-    let source = StoreSource::new(Arc::clone(&call.api.store), &call.resource);
+    let source = stored(call);
     let deleted: Vec<Shared> = deleted.into_iter().map(|object| source.shared(object)).collect();
     encode::list(call, form, metadata, &deleted)
 }

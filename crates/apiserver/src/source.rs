@@ -25,6 +25,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::protobuf::ProtobufError;
 use crate::query::At;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
@@ -56,9 +57,12 @@ pub trait Object: Send + Sync {
         self.json()
     }
 
-    /// The protobuf message without the envelope; `None` where the kind has none.
-    fn protobuf(&self) -> Option<Bytes> {
-        None
+    /// The protobuf message without the envelope.
+    ///
+    /// # Errors
+    /// Where the kind has none, or not with what this object holds.
+    fn protobuf(&self) -> Result<Bytes, ProtobufError> {
+        Err(ProtobufError::Kind(self.kind().unwrap_or_default().to_owned()))
     }
 
     /// The object as a JSON value, for tables and the metadata form.

@@ -103,7 +103,7 @@ impl Cluster {
             authenticator: Arc::new(Authentication(Arc::clone(&accounts))),
             authorizer: rbac,
             admission: Arc::new(NamespaceLifecycle),
-            protobuf,
+            protobuf: Arc::new(protobuf),
             version: version(),
             server_address: address,
             webhooks: Some(webhooks),

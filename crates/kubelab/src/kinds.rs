@@ -97,6 +97,23 @@ struct Maker {
     types: BTreeMap<String, Arc<Struct>>,
 }
 
+/// Kinds that are also written as protobuf: what a cluster has many of, and clients list whole.
+const WRITTEN_AS_PROTOBUF: [&str; 6] =
+    ["EndpointSlice", "Namespace", "NetworkPolicy", "Node", "Pod", "Service"];
+
+fn offer(kind: &str) -> Offer {
+    if WRITTEN_AS_PROTOBUF.contains(&kind) { Offer::TextAndProtobuf } else { Offer::Text }
+}
+
+/// What writes and reads the protobuf form of built-in kinds.
+///
+/// # Errors
+/// When the types make no sense.
+pub fn protobuf() -> Result<Protobuf, SchemaError> {
+    let types = schema::parse(include_str!("kinds/types.txt"))?;
+    Ok(Protobuf::new(types, include_str!("kinds/protobuf.txt")))
+}
+
 impl Maker {
     fn stored(&self, names: Names, columns: &str, strategy: Arc<dyn Strategy>) -> Resource {
         Resource {
@@ -119,7 +136,7 @@ impl Maker {
             custom: false,
             delete_answer: DeleteAnswer::Status,
             strategy,
-            offer: Offer::Text,
+            offer: offer(names.kind),
             source: None,
             connect: None,
             subresources: Vec::new(),
@@ -168,7 +185,7 @@ pub(crate) fn register(
     let maker = Maker { types: schema::parse(include_str!("kinds/types.txt"))? };
     register_core(registry, &maker, settings, connectors);
     register_groups(registry, &maker, connectors);
-    Ok(Protobuf::new(maker.types, include_str!("kinds/protobuf.txt")))
+    protobuf()
 }
 
 fn register_core(registry: &Registry, maker: &Maker, settings: Settings, to: &Connectors) {
@@ -416,8 +433,6 @@ mod tests {
 
     #[test]
     fn every_numbered_field_exists() {
-        let types = schema::parse(include_str!("kinds/types.txt")).unwrap();
-        let protobuf = Protobuf::new(types, include_str!("kinds/protobuf.txt"));
-        assert_eq!(protobuf.strays(), Vec::<String>::new());
+        assert_eq!(protobuf().unwrap().strays(), Vec::<String>::new());
     }
 }

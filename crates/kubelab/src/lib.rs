@@ -23,6 +23,7 @@ mod webhooks;
 
 pub use apiserver::client;
 pub use apiserver::upstream::Dial;
+pub use kinds::protobuf;
 pub mod scheduler;
 
 pub mod testing;

@@ -45,6 +45,13 @@ impl Message {
         self
     }
 
+    /// Adds a number with a fraction.
+    pub fn double(mut self, field: u32, number: f64) -> Self {
+        self.varint(u64::from(field) << 3 | 1);
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
     /// The encoded message.
     pub fn done(self) -> Vec<u8> {
         self.0

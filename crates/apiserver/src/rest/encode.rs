@@ -32,9 +32,9 @@ fn include(query: &Query) -> Result<Include, ApiError> {
     }
 }
 
-/// The protobuf message of an object; the offer of protobuf promised that there is one.
+/// The protobuf message of an object; the offer of protobuf promised that its kind has one.
 fn message(object: &dyn Object) -> Result<Bytes, ApiError> {
-    object.protobuf().ok_or_else(|| ApiError::internal("the object has no protobuf form"))
+    object.protobuf().map_err(ApiError::internal)
 }
 
 /// One object.

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 
 use super::{AsOf, Batch, Event, Listed, Object, Shared, Source, View};
 use crate::meta;
+use crate::negotiate::Offer;
+use crate::protobuf::{Protobuf, ProtobufError};
 use crate::query::At;
 use crate::resource::Resource;
 use crate::store::{Change, ChangeKind, Store, Stored, VersionError, key, prefix};
@@ -19,13 +21,17 @@ pub struct StoreSource {
     collection: String,
     /// The `apiVersion` under which objects of a CRD are read, whatever they were written under.
     api_version: Option<String>,
+    /// What writes objects as protobuf, and their kind, where the resource offers that.
+    protobuf: Option<(Arc<Protobuf>, Arc<str>)>,
 }
 
 impl StoreSource {
     /// The source of a resource.
-    pub fn new(store: Arc<Store>, resource: &Resource) -> Self {
+    pub fn new(store: Arc<Store>, resource: &Resource, protobuf: &Arc<Protobuf>) -> Self {
         let api_version = resource.custom.then(|| resource.api_version());
-        Self { store, collection: resource.collection(), api_version }
+        let offers = resource.offer == Offer::TextAndProtobuf;
+        let protobuf = offers.then(|| (Arc::clone(protobuf), resource.kind.as_str().into()));
+        Self { store, collection: resource.collection(), api_version, protobuf }
     }
 
     /// An object of this source's store in the form in which it is sent.
@@ -38,9 +44,13 @@ impl StoreSource {
             }
             _ => object,
         };
-        match self.api_version {
-            Some(_) => Arc::new(Custom(object)),
-            None => Arc::new(object),
+        match (&self.api_version, &self.protobuf) {
+            (Some(_), _) => Arc::new(Custom(object)),
+            (None, Some((protobuf, kind))) => {
+                let (protobuf, kind) = (Arc::clone(protobuf), Arc::clone(kind));
+                Arc::new(Numbered { object, protobuf, kind })
+            }
+            (None, None) => Arc::new(object),
         }
     }
 }
@@ -89,6 +99,39 @@ impl Object for Custom {
 
     fn value(&self) -> Cow<'_, Value> {
         Cow::Borrowed(self.0.value())
+    }
+}
+
+/// An object of a kind whose fields have numbers.
+struct Numbered {
+    object: Stored,
+    protobuf: Arc<Protobuf>,
+    kind: Arc<str>,
+}
+
+impl Object for Numbered {
+    fn key(&self) -> Cow<'_, str> {
+        Object::key(&self.object)
+    }
+
+    fn version(&self) -> u64 {
+        self.object.version()
+    }
+
+    fn json(&self) -> Bytes {
+        self.object.json()
+    }
+
+    fn item_json(&self) -> Bytes {
+        self.object.item_json()
+    }
+
+    fn protobuf(&self) -> Result<Bytes, ProtobufError> {
+        self.protobuf.encode(&self.kind, self.object.value()).map(Bytes::from)
+    }
+
+    fn value(&self) -> Cow<'_, Value> {
+        Object::value(&self.object)
     }
 }
 

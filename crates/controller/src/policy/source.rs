@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use apiserver::protobuf::ProtobufError;
 use apiserver::query::At;
 use apiserver::source::{Batch, Event, Listed, Object, Shared, Source, View};
 use apiserver::status::ApiError;
@@ -248,7 +249,7 @@ impl Object for Served {
         self.item.json(self.version)
     }
 
-    fn protobuf(&self) -> Option<Bytes> {
-        Some(self.item.protobuf(self.version))
+    fn protobuf(&self) -> Result<Bytes, ProtobufError> {
+        Ok(self.item.protobuf(self.version))
     }
 }

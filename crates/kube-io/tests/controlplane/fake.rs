@@ -17,6 +17,7 @@ use apiserver::authz::{Attributes, Authorizer, Decision};
 use apiserver::body::Response;
 use apiserver::negotiate::Offer;
 use apiserver::pki::Authority;
+use apiserver::protobuf::ProtobufError;
 use apiserver::query::At;
 use apiserver::resource::{Call, Connect, Registry, Resource, Scope, Subresource};
 use apiserver::rest;
@@ -77,8 +78,8 @@ impl Object for Encoded {
         self.json.clone()
     }
 
-    fn protobuf(&self) -> Option<Bytes> {
-        Some(self.protobuf.clone())
+    fn protobuf(&self) -> Result<Bytes, ProtobufError> {
+        Ok(self.protobuf.clone())
     }
 }
 

@@ -12,6 +12,7 @@ use apiserver::delegated::{
 };
 use apiserver::negotiate::Offer;
 use apiserver::pki::Authority;
+use apiserver::protobuf::ProtobufError;
 use apiserver::protobuf::write::Message;
 use apiserver::query::At;
 use apiserver::resource::{Registry, Resource, Scope};
@@ -57,9 +58,9 @@ impl Object for Toy {
         toy.to_string().into()
     }
 
-    fn protobuf(&self) -> Option<Bytes> {
+    fn protobuf(&self) -> Result<Bytes, ProtobufError> {
         let meta = Message::default().text(1, self.name).done();
-        Some(Message::default().bytes(1, &meta).done().into())
+        Ok(Message::default().bytes(1, &meta).done().into())
     }
 }
 

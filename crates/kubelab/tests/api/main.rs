@@ -8,6 +8,7 @@ mod exec;
 mod extensions;
 mod kube_client;
 mod kubectl;
+mod protobuf;
 mod replay;
 mod schedule;
 mod tokens;
