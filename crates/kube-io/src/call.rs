@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use http::{Method, Request};
+use apis::controlplane::wire;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
 use kube::Resource;
+use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +15,12 @@ use crate::client::Client;
 use crate::error::{ApiError, CallError, Verb};
 
 /// Time after which a call without an answer is given up.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// Objects per page of a list.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
+
+/// Longest answer with an error that is read.
+const MAX_ERROR: usize = 64 << 10;
 
 /// How a body changes an object.
 #[derive(Clone, Copy)]
@@ -57,18 +63,48 @@ pub(crate) struct Call<'a> {
 #[derive(Deserialize)]
 pub(crate) struct List<K> {
     #[serde(default)]
-    metadata: ListMeta,
+    pub(crate) metadata: ListMeta,
     #[serde(default = "Vec::new")]
-    items: Vec<K>,
+    pub(crate) items: Vec<K>,
 }
 
+/// What we read of a list's metadata.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ListMeta {
+pub(crate) struct ListMeta {
     #[serde(default)]
-    resource_version: String,
+    pub(crate) resource_version: String,
     #[serde(default, rename = "continue")]
-    continue_token: String,
+    pub(crate) continue_token: String,
+}
+
+/// Encoding of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf, which only its own kinds have.
+    Protobuf,
+}
+
+impl Media {
+    /// What to ask for: JSON is taken in any case.
+    fn accept(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf,application/json",
+        }
+    }
+
+    /// What an answer says it is.
+    pub(crate) fn of<B>(answer: &Response<B>) -> Self {
+        let said = answer.headers().get(http::header::CONTENT_TYPE);
+        let said = said.and_then(|said| said.to_str().ok()).unwrap_or_default();
+        match said.split(';').next().unwrap_or_default().trim() {
+            wire::CONTENT_TYPE => Self::Protobuf,
+            _ => Self::Json,
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -117,6 +153,12 @@ impl<'a> Call<'a> {
 
     pub(crate) fn subresource(mut self, subresource: &'a str) -> Self {
         self.subresource = Some(subresource);
+        self
+    }
+
+    /// Adds a parameter.
+    pub(crate) fn query(mut self, key: &'a str, value: String) -> Self {
+        self.query.push((key, value));
         self
     }
 
@@ -214,6 +256,22 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Sends the request, for an answer that is read as it comes in. Limits do not count.
+    pub(crate) async fn open(
+        &self,
+        client: &Client,
+        media: Media,
+    ) -> Result<Response<Body>, CallError> {
+        let mut request = self.request()?.map(Body::from);
+        let accept = HeaderValue::from_static(media.accept());
+        request.headers_mut().insert(http::header::ACCEPT, accept);
+        let exchange = async {
+            let answer = client.kube().send(request).await?;
+            if answer.status().is_success() { Ok(answer) } else { Err(refusal(answer).await) }
+        };
+        tokio::time::timeout(DEADLINE, exchange).await.unwrap_or(Err(CallError::Timeout))
+    }
+
     /// Sends the request and ignores what the answer holds.
     pub(crate) async fn run(&self, client: &Client) -> Result<(), ApiError> {
         self.send::<serde::de::IgnoredAny>(client).await.map(|_| ())
@@ -237,6 +295,30 @@ impl<'a> Call<'a> {
             self.query.push(("continue", page.metadata.continue_token));
         }
     }
+}
+
+/// Why a server refused, by its answer with an error code.
+pub(crate) async fn refusal(answer: Response<Body>) -> CallError {
+    let (code, media) = (answer.status().as_u16(), Media::of(&answer));
+    let body = Limited::new(answer.into_body(), MAX_ERROR).collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    read_refusal(code, media, &body)
+}
+
+/// Reads a `Status` in either encoding, or plain text.
+fn read_refusal(code: u16, media: Media, body: &[u8]) -> CallError {
+    if media == Media::Protobuf
+        && let Ok(status) = wire::decode_status(body)
+    {
+        return status.into();
+    }
+    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+    let message = match text("message") {
+        message if message.is_empty() => String::from_utf8_lossy(body).trim().to_owned(),
+        message => message,
+    };
+    CallError::Status { code, reason: text("reason"), message }
 }
 
 /// Attempts at a write that another writer may come before.
@@ -339,5 +421,26 @@ mod tests {
         let call = Call::to(Verb::Patch, "", "v1", "pods");
         let call = call.namespace("default").name("web").subresource("status");
         assert_eq!(call.error(CallError::Timeout).to_string(), "patch pods/status default/web");
+    }
+
+    #[test]
+    fn refusals_come_in_either_encoding_or_as_text() {
+        for (media, body, want) in [
+            (
+                Media::Json,
+                &br#"{"kind":"Status","message":"no","reason":"Forbidden"}"#[..],
+                "no (Forbidden, 403)",
+            ),
+            (Media::Json, b"service unavailable\n", "service unavailable (, 403)"),
+            (Media::Protobuf, b"gone\n", "gone (, 403)"),
+        ] {
+            assert_eq!(read_refusal(403, media, body).to_string(), want);
+        }
+        let typed = [
+            b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12\x12".as_slice(),
+            b"\x1a\x02no\x22\x09Forbidden0\x93\x03",
+        ];
+        let got = read_refusal(403, Media::Protobuf, &typed.concat()).to_string();
+        assert_eq!(got, "no (Forbidden, 403)");
     }
 }

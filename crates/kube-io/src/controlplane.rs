@@ -22,18 +22,19 @@ use apis::controlplane::{
 };
 use futures::{Stream, StreamExt};
 use http::{Method, Request, header};
-use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
+use crate::call::refusal;
 use crate::client::{Client, ConnectError};
 use crate::error::{ApiError, CallError, Verb};
 
 use way::{Choice, Next, Place, Ways};
 
+pub(crate) use events::Frames;
 pub use events::{AsOf, Event};
 
 /// A call without an answer is given up after this time.
@@ -49,8 +50,6 @@ const ATTEMPTS: u32 = 4;
 /// Header of the answer to a health question, with a name of the process that answers, which is
 /// another one after each start.
 pub const INSTANCE: &str = "antrea-instance";
-/// Largest text of an error that is read.
-const MAX_ERROR: usize = 64 << 10;
 
 /// Which way to a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,10 +236,7 @@ impl Controlplane {
             if answer.status().is_success() {
                 return Ok(answer);
             }
-            let code = answer.status().as_u16();
-            let limited = http_body_util::Limited::new(answer.into_body(), MAX_ERROR);
-            let body = limited.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            Err(refusal(code, &body))
+            Err(refusal(answer).await)
         };
         match tokio::time::timeout(DEADLINE, exchange).await {
             Ok(Ok(answer)) => Ok((place, answer)),
@@ -248,17 +244,6 @@ impl Controlplane {
             Err(_) => Err((place, CallError::Timeout)),
         }
     }
-}
-
-/// What an answer with an error code says: a `Status`, or plain text.
-fn refusal(code: u16, body: &[u8]) -> CallError {
-    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
-    let message = match text("message") {
-        message if message.is_empty() => String::from_utf8_lossy(body).trim().to_owned(),
-        message => message,
-    };
-    CallError::Status { code, reason: text("reason"), message }
 }
 
 /// The certificates of a PEM text, DER.
@@ -334,15 +319,5 @@ mod tests {
         saw(&mut seen, &of("pods", 80, Some(100)));
         assert_eq!(seen, of("pods", 90, None));
         assert!(!lags(&of("pods", 90, None), &seen));
-    }
-
-    #[test]
-    fn refusals_may_be_plain_text() {
-        for (body, want) in [
-            (r#"{"kind":"Status","message":"no","reason":"Forbidden"}"#, "no (Forbidden, 403)"),
-            ("service unavailable\n", "service unavailable (, 403)"),
-        ] {
-            assert_eq!(refusal(403, body.as_bytes()).to_string(), want);
-        }
     }
 }

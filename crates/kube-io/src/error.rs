@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use apis::controlplane::wire::DecodeError;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+
 /// What was asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -71,6 +74,9 @@ pub enum CallError {
     /// The answer is not what we understand.
     #[error("understand the answer")]
     Decode(#[source] serde_json::Error),
+    /// The answer, in protobuf, is not what we understand.
+    #[error("understand the answer")]
+    Message(#[source] DecodeError),
     /// What was to be sent is no valid request.
     #[error("form the request: {0}")]
     Request(String),
@@ -110,7 +116,7 @@ impl ApiError {
         match &self.source {
             CallError::Status { code, .. } => *code == 429 || *code >= 500,
             CallError::Timeout | CallError::Transport(_) => true,
-            CallError::Decode(_) | CallError::Request(_) => false,
+            CallError::Decode(_) | CallError::Message(_) | CallError::Request(_) => false,
         }
     }
 
@@ -144,6 +150,16 @@ impl From<kube::Error> for CallError {
             kube::Error::SerdeError(error) => Self::Decode(error),
             kube::Error::BuildRequest(error) => Self::Request(error.to_string()),
             other => Self::Transport(Box::new(other)),
+        }
+    }
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        Self::Status {
+            code: status.code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500),
+            reason: status.reason.unwrap_or_default(),
+            message: status.message.unwrap_or_default(),
         }
     }
 }

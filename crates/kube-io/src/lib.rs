@@ -16,6 +16,7 @@ pub mod controlplane;
 pub mod error;
 pub mod events;
 pub mod lease;
+mod lists;
 pub mod nodes;
 pub mod objects;
 pub mod pods;

@@ -3,7 +3,10 @@
 //! Objects carry the resource version at which they were seen, so that the reader can tell how far it
 //! has read. Not here: what is computed (`policy`).
 
+mod message;
 mod pod;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +21,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::client::Client;
 use crate::nodes::{Node, NodeView};
-use crate::watch::{Keyed, Selection, Versioned, watch_versions};
+use crate::watch::{Form, Keyed, Versioned, watch_versions};
 
 pub use pod::{PodFacts, PortFacts};
 
@@ -71,7 +74,7 @@ impl<T> Keyed for Input<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceFacts {
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Vec<(String, String)>,
     /// Whether it asks to log what Kubernetes' policies decide.
     pub log_policies: bool,
 }
@@ -114,36 +117,39 @@ type Inputs<T> = Versioned<Input<T>>;
 
 /// Watches all Pods.
 pub fn pods(client: &Client) -> impl Stream<Item = Inputs<PodFacts>> + Send + Unpin + 'static {
-    watch_versions(client, Selection::default(), pod::Pod::into_input)
+    watch_versions(client, pod_form())
 }
 
 /// Watches all namespaces.
 pub fn namespaces(
     client: &Client,
 ) -> impl Stream<Item = Inputs<NamespaceFacts>> + Send + Unpin + 'static {
-    watch_versions(client, Selection::default(), |namespace: Namespace| {
-        let meta = namespace.metadata;
+    watch_versions(client, namespace_form())
+}
+
+impl Namespace {
+    fn into_input(self) -> Input<NamespaceFacts> {
+        let meta = self.metadata;
         let wanted = meta.annotations.as_ref().and_then(|all| all.get(ENABLE_LOGGING));
         Input {
             key: InputKey::of(&meta),
             object: NamespaceFacts {
                 log_policies: wanted.is_some_and(|value| is_true(value)),
-                labels: meta.labels.unwrap_or_default(),
+                labels: meta.labels.into_iter().flatten().collect(),
             },
         }
-    })
+    }
 }
 
 /// Watches Nodes.
 pub fn nodes(client: &Client) -> impl Stream<Item = Inputs<NodeView>> + Send + Unpin + 'static {
-    watch_versions(client, Selection::default(), |node: Node| {
-        let object = node.into_view();
-        let version = object.resource_version.parse().unwrap_or(0);
-        Input {
-            key: InputKey { name: object.name.clone(), version, ..InputKey::default() },
-            object,
-        }
-    })
+    watch_versions(client, node_form())
+}
+
+fn of_node(object: NodeView) -> Input<NodeView> {
+    let version = object.resource_version.parse().unwrap_or(0);
+    let key = InputKey { name: object.name.clone(), version, ..InputKey::default() };
+    Input { key, object }
 }
 
 /// A boolean as annotations write it.
@@ -155,7 +161,7 @@ fn is_true(text: &str) -> bool {
 pub fn k8s_policies(
     client: &Client,
 ) -> impl Stream<Item = Inputs<K8sNetworkPolicy>> + Send + Unpin + 'static {
-    whole(client)
+    watch_versions(client, policy_form())
 }
 
 /// Watches Antrea's ClusterNetworkPolicies.
@@ -200,30 +206,30 @@ fn whole<K>(client: &Client) -> impl Stream<Item = Inputs<K>> + Send + Unpin + '
 where
     K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + Debug + Send + 'static,
 {
-    watch_versions(client, Selection::default(), |mut object: K| {
-        let key = InputKey::of(object.meta());
-        object.meta_mut().managed_fields = None;
-        object.meta_mut().annotations = None;
-        Input { key, object }
-    })
+    watch_versions(client, Form::json(into_input::<K>))
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+fn into_input<K: Resource<DynamicType = ()>>(mut object: K) -> Input<K> {
+    let key = InputKey::of(object.meta());
+    object.meta_mut().managed_fields = None;
+    object.meta_mut().annotations = None;
+    Input { key, object }
+}
 
-    use super::*;
+fn pod_form() -> Form<pod::Pod, Input<PodFacts>> {
+    Form::either(pod::Pod::into_input, message::pod)
+}
 
-    #[test]
-    fn metadata_is_slim() {
-        let namespace: Namespace = serde_json::from_value(json!({"metadata": {
-            "name": "x", "uid": "u", "resourceVersion": "12", "labels": {"a": "b"},
-            "annotations": {ENABLE_LOGGING: "true"},
-            "managedFields": [{"manager": "m"}]}}))
-        .unwrap();
-        let key = InputKey::of(&namespace.metadata);
-        assert_eq!((key.name.as_str(), key.version), ("x", 12));
-        assert!(namespace.metadata.managed_fields.is_none());
-        assert_eq!(namespace.metadata.annotations.unwrap()[ENABLE_LOGGING], "true");
-    }
+fn namespace_form() -> Form<Namespace, Input<NamespaceFacts>> {
+    Form::either(Namespace::into_input, message::namespace)
+}
+
+fn policy_form() -> Form<K8sNetworkPolicy, Input<K8sNetworkPolicy>> {
+    Form::either(into_input, message::network_policy)
+}
+
+fn node_form() -> Form<Node, Input<NodeView>> {
+    let of = |node: Node| of_node(node.into_view());
+    let read = |message: &[u8]| Node::read(message).map(|node| of_node(node.into_view()));
+    Form::either(of, read)
 }

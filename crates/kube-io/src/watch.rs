@@ -21,7 +21,9 @@ use crate::client::Client;
 use crate::error::{ApiError, Verb};
 
 pub use versioned::Versioned;
-pub(crate) use versioned::watch_versions;
+#[cfg(test)]
+pub(crate) use versioned::frames::{Frames, Heard};
+pub(crate) use versioned::{Form, watch_versions};
 
 /// First wait after a failure; each further one waits longer.
 const FIRST_WAIT: Duration = Duration::from_millis(200);

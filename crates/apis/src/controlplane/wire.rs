@@ -14,9 +14,12 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
-use self::codec::{Message, Reader, Value, Writer};
+use self::codec::{Message, Writer};
 use super::{API_VERSION, List, Object};
 
+pub use self::codec::{Reader, Value};
+
+pub mod builtin;
 mod codec;
 mod messages;
 mod meta;
@@ -107,7 +110,11 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    fn expect(&self, api_version: &str, kind: &str) -> Result<(), DecodeError> {
+    /// Makes sure of what the object is.
+    ///
+    /// # Errors
+    /// When it is of another kind or version.
+    pub fn expect(&self, api_version: &str, kind: &str) -> Result<(), DecodeError> {
         if (self.api_version, self.kind) == (api_version, kind) {
             return Ok(());
         }

@@ -118,6 +118,7 @@ fn is_custom(kind: InputKind) -> bool {
 struct Feed {
     state: Arc<State>,
     events: Vec<Event>,
+    begun: HashSet<InputKind>,
     listed: HashSet<InputKind>,
     /// Objects of a list that comes again.
     again: HashMap<InputKind, HashSet<Known>>,
@@ -140,6 +141,7 @@ impl Feed {
         Self {
             state,
             events: Vec::new(),
+            begun: HashSet::new(),
             listed: HashSet::new(),
             again: HashMap::new(),
             left_out: HashSet::new(),
@@ -154,7 +156,8 @@ impl Feed {
     fn take(&mut self, kind: InputKind, seen: Seen) {
         match seen {
             Seen::Begin => {
-                if self.listed.contains(&kind) {
+                // A list that broke off has told something, too.
+                if !self.begun.insert(kind) {
                     self.again.insert(kind, HashSet::new());
                 }
             }
@@ -401,7 +404,7 @@ fn pod(input: Input<PodFacts>) -> Event {
     Event::Pod(PodInput {
         namespace,
         name,
-        labels: facts.labels.into_iter().collect(),
+        labels: facts.labels,
         service_account: facts.service_account,
         node: facts.node,
         host_network: facts.host_network,
@@ -414,7 +417,7 @@ fn pod(input: Input<PodFacts>) -> Event {
 fn namespace(input: Input<NamespaceFacts>) -> Event {
     Event::Namespace(NamespaceInput {
         name: input.key.name,
-        labels: input.object.labels.into_iter().collect(),
+        labels: input.object.labels,
         log_policies: input.object.log_policies,
     })
 }

@@ -44,13 +44,13 @@ pub enum Event<T, P> {
 }
 
 /// The frames of an answer's body.
-pub(super) struct Frames {
+pub(crate) struct Frames {
     body: Body,
     buffer: BytesMut,
 }
 
 impl Frames {
-    pub(super) fn new(body: Body) -> Self {
+    pub(crate) fn new(body: Body) -> Self {
         Self { body, buffer: BytesMut::new() }
     }
 
@@ -69,7 +69,7 @@ impl Frames {
     }
 
     /// The next frame; `None` when the server has ended the watch.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             if let Some(frame) = self.take()? {
                 return Ok(Some(frame));
@@ -151,18 +151,10 @@ pub(super) fn hear<T: WireObject, P: WireObject>(
             (Heard::Bookmark { as_of, ends_initial }, version(object.metadata()))
         }
         _ => {
-            let status = wire::decode_status(event.object)?;
-            let code = status.code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
-            if code == 410 {
-                (Heard::Expired, None)
-            } else {
-                let (reason, message) = (status.reason, status.message);
-                let refused = CallError::Status {
-                    code,
-                    reason: reason.unwrap_or_default(),
-                    message: message.unwrap_or_default(),
-                };
-                (Heard::Refused(refused), None)
+            let refused = CallError::from(wire::decode_status(event.object)?);
+            match refused {
+                CallError::Status { code: 410, .. } => (Heard::Expired, None),
+                refused => (Heard::Refused(refused), None),
             }
         }
     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use apis::controlplane::wire::{DecodeError, Reader, builtin};
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -66,6 +67,25 @@ struct Condition {
 }
 
 impl Node {
+    /// Reads a Node in protobuf; images, capacity and `managedFields` are passed over.
+    pub(crate) fn read(message: &[u8]) -> Result<Self, DecodeError> {
+        let mut node = Self {
+            metadata: ObjectMeta::default(),
+            spec: Spec::default(),
+            status: Status::default(),
+        };
+        let mut fields = Reader::new(message);
+        while let Some((field, value)) = fields.next()? {
+            match field {
+                1 => node.metadata = builtin::object_meta(value.bytes(field)?)?,
+                2 => node.spec.read(value.bytes(field)?)?,
+                3 => node.status.read(value.bytes(field)?)?,
+                _ => {}
+            }
+        }
+        Ok(node)
+    }
+
     /// Keeps what we use; what is malformed is logged and left out.
     pub(crate) fn into_view(self) -> NodeView {
         let meta = self.metadata;
@@ -102,6 +122,60 @@ impl Node {
             name,
         }
     }
+}
+
+impl Spec {
+    fn read(&mut self, message: &[u8]) -> Result<(), DecodeError> {
+        let mut fields = Reader::new(message);
+        while let Some((field, value)) = fields.next()? {
+            match field {
+                1 => {
+                    self.pod_cidr =
+                        Some(value.text(field)?.to_owned()).filter(|cidr| !cidr.is_empty())
+                }
+                4 => self.unschedulable = value.varint(field)? != 0,
+                5 => {
+                    let [key, value, effect] = texts(value.bytes(field)?, [1, 2, 3])?;
+                    self.taints.push(TaintObject { key, value, effect });
+                }
+                7 => self.pod_cidrs.push(value.text(field)?.to_owned()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Status {
+    fn read(&mut self, message: &[u8]) -> Result<(), DecodeError> {
+        let mut fields = Reader::new(message);
+        while let Some((field, value)) = fields.next()? {
+            match field {
+                4 => {
+                    let [type_, status] = texts(value.bytes(field)?, [1, 2])?;
+                    self.conditions.push(Condition { type_, status });
+                }
+                5 => {
+                    let [type_, address] = texts(value.bytes(field)?, [1, 2])?;
+                    self.addresses.push(Address { type_, address });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Texts of a message by their numbers.
+fn texts<const N: usize>(message: &[u8], numbers: [u32; N]) -> Result<[String; N], DecodeError> {
+    let mut found = [const { String::new() }; N];
+    let mut fields = Reader::new(message);
+    while let Some((field, value)) = fields.next()? {
+        if let Some(at) = numbers.iter().position(|number| *number == field) {
+            value.text(field)?.clone_into(&mut found[at]);
+        }
+    }
+    Ok(found)
 }
 
 impl TaintObject {

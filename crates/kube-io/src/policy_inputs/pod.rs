@@ -1,6 +1,5 @@
 //! The part of a Pod that policy needs.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,7 +12,7 @@ use super::{Input, InputKey, slim};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Vec<(String, String)>,
     /// Name of its ServiceAccount.
     pub service_account: String,
     /// Name of its Node; empty while it has none.
@@ -116,7 +115,7 @@ impl Pod {
         Input {
             key: InputKey::of(&self.metadata),
             object: PodFacts {
-                labels: self.metadata.labels.unwrap_or_default(),
+                labels: self.metadata.labels.into_iter().flatten().collect(),
                 service_account: self.spec.service_account_name,
                 node: self.spec.node_name,
                 host_network: self.spec.host_network,

@@ -3,26 +3,31 @@
 //! Whoever computes something from several kinds, and tells others as of when, needs more than the
 //! versions of the objects that are there: after a list, that of the list, since what was deleted
 //! last left no object behind; on a quiet kind, that of bookmarks.
+//!
+//! Kubernetes' own kinds are asked for in protobuf, of which only the fields in use are decoded, item
+//! by item as a page comes in. A server may answer in JSON all the same.
+
+pub(super) mod frames;
 
 use std::collections::VecDeque;
-use std::fmt::Debug;
-use std::pin::Pin;
 use std::time::Duration;
 
+use apis::controlplane::wire::DecodeError;
+use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use kube::api::{ListParams, WatchParams};
-use kube::{Api, Resource};
+use http::Response;
+use http_body_util::BodyExt;
+use kube::Resource;
+use kube::client::Body;
 use serde::de::DeserializeOwned;
 
-use super::{Keyed, Selection, WATCH_SECONDS, WatchEvent, backoff};
-use crate::call::Call;
+use super::{Keyed, WATCH_SECONDS, WatchEvent, backoff};
+use crate::call::{Call, DEADLINE, List, Media, PAGE};
 use crate::client::Client;
 use crate::error::{ApiError, CallError, Verb};
+use crate::lists::{ListMeta, ListReader};
+use frames::{Frames, Heard};
 
-/// Objects per page of a list.
-const PAGE: u32 = 500;
-/// A call without the beginning of an answer is given up after this time.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// A watch that neither tells anything nor ends for so long after its time is given up.
 const OVERTIME: Duration = Duration::from_secs(5);
 
@@ -35,20 +40,55 @@ pub enum Versioned<V: Keyed> {
     UpTo(u64),
 }
 
+/// Reads an object's protobuf message.
+type Read<V> = fn(&[u8]) -> Result<V, DecodeError>;
+
+/// How objects of a kind are read.
+pub(crate) struct Form<K, V> {
+    of_json: fn(K) -> V,
+    of_message: Option<Read<V>>,
+}
+
+impl<K, V> Form<K, V> {
+    /// From JSON alone, as CRDs have it.
+    pub(crate) fn json(of_json: fn(K) -> V) -> Self {
+        Self { of_json, of_message: None }
+    }
+
+    /// From protobuf where the server has that, else from JSON.
+    pub(crate) fn either(of_json: fn(K) -> V, of_message: Read<V>) -> Self {
+        Self { of_json, of_message: Some(of_message) }
+    }
+
+    /// Reads an object of a server's JSON.
+    #[cfg(test)]
+    pub(crate) fn of_json(&self, object: K) -> V {
+        (self.of_json)(object)
+    }
+
+    /// Reads an object in protobuf.
+    #[cfg(test)]
+    pub(crate) fn of_message(&self, message: &[u8]) -> Result<V, DecodeError> {
+        self.of_message.map_or(Err(DecodeError::Magic), |read| read(message))
+    }
+
+    fn media(&self) -> Media {
+        if self.of_message.is_some() { Media::Protobuf } else { Media::Json }
+    }
+}
+
 /// Watches a kind in all namespaces.
 pub(crate) fn watch_versions<K, V>(
     client: &Client,
-    selection: Selection,
-    view: fn(K) -> V,
+    form: Form<K, V>,
 ) -> impl Stream<Item = Versioned<V>> + Send + Unpin + 'static
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
     V: Keyed<Key: Send> + Send + 'static,
 {
     let state = Following {
-        api: Api::<K>::all(client.kube().clone()),
-        selection,
-        view,
+        client: client.clone(),
+        form,
         at: At::Start,
         ready: VecDeque::new(),
         failures: 0,
@@ -61,25 +101,24 @@ where
     .boxed()
 }
 
-type Frames<K> = Pin<Box<dyn Stream<Item = kube::Result<kube::api::WatchEvent<K>>> + Send>>;
-
 /// How far a watch has come.
-enum At<K> {
+enum At {
     /// All objects are to be listed.
     Start,
     /// Some pages of the list are read; this asks for the next.
     Page(String),
+    /// A page is coming in.
+    Reading(ListReader, Body),
     /// All before this version is told.
     Version(String),
     /// And what follows is being read.
-    Open(String, Frames<K>),
+    Open(String, Frames),
 }
 
 struct Following<K, V: Keyed> {
-    api: Api<K>,
-    selection: Selection,
-    view: fn(K) -> V,
-    at: At<K>,
+    client: Client,
+    form: Form<K, V>,
+    at: At,
     ready: VecDeque<Versioned<V>>,
     failures: u32,
     wait: Option<Duration>,
@@ -87,7 +126,7 @@ struct Following<K, V: Keyed> {
 
 impl<K, V> Following<K, V>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
     V: Keyed<Key: Send> + Send + 'static,
 {
     async fn next(&mut self) -> Versioned<V> {
@@ -109,80 +148,113 @@ where
 
     /// Does what comes next; dropped while it waits, it is done again.
     async fn step(&mut self) -> Result<(), ApiError> {
-        match &mut self.at {
-            At::Start => {
-                self.list(None).await?;
-                Ok(())
-            }
+        let done = match &mut self.at {
+            At::Start => self.list(String::new()).await,
             At::Page(token) => {
                 let token = token.clone();
-                self.list(Some(token)).await
+                self.list(token).await
+            }
+            At::Reading(_, body) => {
+                let frame = tokio::time::timeout(DEADLINE, body.frame()).await;
+                let frame = frame.map_err(|_| CallError::Timeout).and_then(|frame| {
+                    let frame = frame.transpose();
+                    frame.map_err(|error| CallError::Transport(Box::new(error)))
+                });
+                // Trailers say nothing to us.
+                frame.and_then(|frame| self.read(frame.map(|f| f.into_data().unwrap_or_default())))
             }
             At::Version(version) => {
                 let version = version.clone();
-                self.open(version).await
+                return self.open(version).await;
             }
             At::Open(_, frames) => {
                 let longest = Duration::from_secs(u64::from(WATCH_SECONDS.end)) + OVERTIME;
-                let frame = tokio::time::timeout(longest, frames.next()).await;
-                self.take(frame.unwrap_or(None))
+                let heard = tokio::time::timeout(longest, frames.next(&self.form)).await;
+                return self.take(heard.unwrap_or(Ok(None)));
             }
-        }
+        };
+        done.map_err(|source| {
+            // What a list was to go on with may have expired.
+            self.at = At::Start;
+            Call::on::<K>(Verb::List).error(source)
+        })
     }
 
-    async fn list(&mut self, token: Option<String>) -> Result<(), ApiError> {
-        let params = ListParams {
-            label_selector: some(&self.selection.labels),
-            field_selector: some(&self.selection.fields),
-            limit: Some(PAGE),
-            continue_token: token.clone(),
-            ..ListParams::default()
-        };
-        let answer = within(self.api.list(&params)).await;
-        let page = match answer {
-            Ok(page) => page,
-            Err(source) => {
-                // What a list was to go on with may have expired.
-                self.at = At::Start;
-                return Err(Call::on::<K>(Verb::List).error(source));
-            }
-        };
-        if token.is_none() {
+    async fn list(&mut self, token: String) -> Result<(), CallError> {
+        let is_first = token.is_empty();
+        let mut call = Call::on::<K>(Verb::List).query("limit", PAGE.to_string());
+        if !is_first {
+            call = call.query("continue", token);
+        }
+        let answer = call.open(&self.client, self.form.media()).await?;
+        if is_first {
             self.ready.push_back(Versioned::Seen(WatchEvent::Init));
         }
-        let objects = page.items.into_iter().map(self.view);
-        self.ready.extend(objects.map(|object| Versioned::Seen(WatchEvent::Applied(object))));
-        self.failures = 0;
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => self.at = At::Page(token),
-            None => {
-                let version = page.metadata.resource_version.unwrap_or_default();
-                self.ready.push_back(Versioned::Seen(WatchEvent::InitDone));
-                self.read_up_to(&version);
-                self.at = At::Version(version);
-            }
+        if Media::of(&answer) == Media::Protobuf {
+            let reader = ListReader::new(&K::api_version(&()), &K::kind(&()));
+            self.at = At::Reading(reader, answer.into_body());
+            return Ok(());
         }
+        let page: List<K> = whole(answer).await?;
+        let objects = page.items.into_iter().map(self.form.of_json);
+        self.ready.extend(objects.map(|object| Versioned::Seen(WatchEvent::Applied(object))));
+        self.end_page(ListMeta {
+            resource_version: page.metadata.resource_version,
+            continue_token: page.metadata.continue_token,
+        });
         Ok(())
     }
 
+    /// Reads a piece of a page, or its end.
+    fn read(&mut self, data: Option<Bytes>) -> Result<(), CallError> {
+        let At::Reading(reader, _) = &mut self.at else { return Ok(()) };
+        let Some(of_message) = self.form.of_message else { return Ok(()) };
+        match data {
+            Some(data) => {
+                let ready = &mut self.ready;
+                let pushed = reader.push(&data, |item| {
+                    ready.push_back(Versioned::Seen(WatchEvent::Applied(of_message(item)?)));
+                    Ok(())
+                });
+                pushed.map_err(CallError::Message)
+            }
+            None => {
+                let reader = std::mem::replace(reader, ListReader::new("", ""));
+                let meta = reader.finish().map_err(CallError::Message)?;
+                self.end_page(meta);
+                Ok(())
+            }
+        }
+    }
+
+    fn end_page(&mut self, meta: ListMeta) {
+        self.failures = 0;
+        if !meta.continue_token.is_empty() {
+            self.at = At::Page(meta.continue_token);
+            return;
+        }
+        self.ready.push_back(Versioned::Seen(WatchEvent::InitDone));
+        self.read_up_to(&meta.resource_version);
+        self.at = At::Version(meta.resource_version);
+    }
+
     async fn open(&mut self, version: String) -> Result<(), ApiError> {
-        let params = WatchParams {
-            label_selector: some(&self.selection.labels),
-            field_selector: some(&self.selection.fields),
-            timeout: Some(rand::random_range(WATCH_SECONDS)),
-            bookmarks: true,
-            ..WatchParams::default()
-        };
-        match within(self.api.watch(&params, &version)).await {
-            Ok(frames) => {
-                self.at = At::Open(version, frames.boxed());
+        let seconds = rand::random_range(WATCH_SECONDS);
+        let call = Call::on::<K>(Verb::Watch)
+            .query("watch", "true".to_owned())
+            .query("allowWatchBookmarks", "true".to_owned())
+            .query("timeoutSeconds", seconds.to_string())
+            .query("resourceVersion", version.clone());
+        match call.open(&self.client, self.form.media()).await {
+            Ok(answer) => {
+                self.at = At::Open(version, Frames::of(answer));
                 Ok(())
             }
             Err(source) => {
                 if is_expired(&source) {
                     self.at = At::Start;
                 }
-                Err(Call::on::<K>(Verb::Watch).error(source))
+                Err(call.error(source))
             }
         }
     }
@@ -190,44 +262,28 @@ where
     /// Takes what an open watch told, or its end.
     fn take(
         &mut self,
-        frame: Option<kube::Result<kube::api::WatchEvent<K>>>,
+        heard: Result<Option<(Heard<V>, String)>, CallError>,
     ) -> Result<(), ApiError> {
-        use kube::api::WatchEvent as Frame;
         let At::Open(version, _) = &mut self.at else { return Ok(()) };
-        let of = |object: &K| object.meta().resource_version.clone().unwrap_or_default();
-        let (seen, now) = match frame {
-            Some(Ok(Frame::Added(object) | Frame::Modified(object))) => {
-                let now = of(&object);
-                (Some(WatchEvent::Applied((self.view)(object))), now)
-            }
-            Some(Ok(Frame::Deleted(object))) => {
-                let now = of(&object);
-                (Some(WatchEvent::Deleted((self.view)(object).key())), now)
-            }
-            Some(Ok(Frame::Bookmark(bookmark))) => (None, bookmark.metadata.resource_version),
-            // The server ends watches now and then.
-            None => {
-                self.at = At::Version(std::mem::take(version));
+        let resume = At::Version(std::mem::take(version));
+        let source = match heard {
+            Ok(Some((Heard::Refused(source), _))) => source,
+            Ok(Some((heard, now))) => {
+                version.clone_from(&now);
+                self.failures = 0;
+                self.ready.extend(heard.into_event().map(Versioned::Seen));
+                self.read_up_to(&now);
                 return Ok(());
             }
-            Some(Ok(Frame::Error(status))) => {
-                let source = CallError::from(*status);
-                self.at = match is_expired(&source) {
-                    true => At::Start,
-                    false => At::Version(std::mem::take(version)),
-                };
-                return Err(Call::on::<K>(Verb::Watch).error(source));
+            // The server ends watches now and then.
+            Ok(None) => {
+                self.at = resume;
+                return Ok(());
             }
-            Some(Err(error)) => {
-                self.at = At::Version(std::mem::take(version));
-                return Err(Call::on::<K>(Verb::Watch).error(error.into()));
-            }
+            Err(source) => source,
         };
-        self.failures = 0;
-        version.clone_from(&now);
-        self.ready.extend(seen.map(Versioned::Seen));
-        self.read_up_to(&now);
-        Ok(())
+        self.at = if is_expired(&source) { At::Start } else { resume };
+        Err(Call::on::<K>(Verb::Watch).error(source))
     }
 
     fn read_up_to(&mut self, version: &str) {
@@ -236,17 +292,14 @@ where
     }
 }
 
-fn some(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
+/// A whole answer in JSON.
+async fn whole<T: DeserializeOwned>(answer: Response<Body>) -> Result<T, CallError> {
+    let body = tokio::time::timeout(DEADLINE, answer.into_body().collect()).await;
+    let body = body.map_err(|_| CallError::Timeout)?;
+    let body = body.map_err(|error| CallError::Transport(Box::new(error)))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(CallError::Decode)
 }
 
 fn is_expired(error: &CallError) -> bool {
     matches!(error, CallError::Status { code: 410, .. })
-}
-
-async fn within<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(DEADLINE, answer).await {
-        Ok(answer) => answer.map_err(CallError::from),
-        Err(_) => Err(CallError::Timeout),
-    }
 }

@@ -141,7 +141,7 @@ impl Writer {
 
 /// One field as it is on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// A number.
     Varint(u64),
     /// Eight bytes.
@@ -153,19 +153,22 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn bytes(self, field: u32) -> Result<&'a [u8], DecodeError> {
+    /// Bytes behind a length, which a field of that number must be.
+    pub fn bytes(self, field: u32) -> Result<&'a [u8], DecodeError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             _ => Err(DecodeError::Field { field, what: "bytes" }),
         }
     }
 
-    pub(super) fn text(self, field: u32) -> Result<&'a str, DecodeError> {
+    /// Text, which a field of that number must be.
+    pub fn text(self, field: u32) -> Result<&'a str, DecodeError> {
         std::str::from_utf8(self.bytes(field)?)
             .map_err(|_| DecodeError::Field { field, what: "text" })
     }
 
-    pub(super) fn varint(self, field: u32) -> Result<u64, DecodeError> {
+    /// A number, which a field of that number must be.
+    pub fn varint(self, field: u32) -> Result<u64, DecodeError> {
         match self {
             Self::Varint(value) => Ok(value),
             _ => Err(DecodeError::Field { field, what: "number" }),
@@ -174,15 +177,20 @@ impl<'a> Value<'a> {
 }
 
 /// Reads fields one after the other.
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// Reads a message.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// Number and value of the next field; nothing at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
+    ///
+    /// # Errors
+    /// When the bytes end inside the field, or begin none.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
+    pub fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
         if self.0.is_empty() {
             return Ok(None);
         }
