@@ -89,7 +89,7 @@ async fn measure(
 ) -> Result<Vec<Figure>> {
     fs::create_dir_all(dir).doing(|| format!("create {}", dir.display()))?;
     progress.step(&format!("lists of {} Pods", 4 * n_namespaces));
-    let lists = pages::Lists::make(n_namespaces, N_NODES);
+    let lists = pages::Lists::make(n_namespaces, N_NODES)?;
     let list_mb = lists.n_bytes() >> 20;
     progress.step("API server");
     let api_port = free_port()?;

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use apiserver::body::{self, Response};
+use apiserver::negotiate::{self, Encoding, Offer};
+use apiserver::protobuf::MEDIA_TYPE;
 use apiserver::query::Query;
 use apiserver::server::{Handler, Request};
 use apiserver::upstream::{Upstream, dial_here};
@@ -37,20 +39,29 @@ impl Front {
 
     /// The answer from memory, if the request is for a list that is there.
     fn own(&self, request: &Request) -> Option<Response> {
-        let pages = self.lists.at(request.uri().path())?;
+        let path = request.uri().path();
+        let accepted = request.headers().get("accept").and_then(|value| value.to_str().ok());
+        let form = negotiate::accept(accepted, Offer::TextAndProtobuf).ok()?;
+        let protobuf = form.encoding == Encoding::Protobuf;
         let query = Query::parse(request.uri().query().unwrap_or_default());
+        let page = query.get("continue").unwrap_or("0").parse::<usize>().unwrap_or(usize::MAX);
         if query.flag("watch") {
+            self.lists.json(path, usize::MAX)?;
+            let media_type = match protobuf {
+                true => "application/vnd.kubernetes.protobuf;stream=watch",
+                false => "application/json",
+            };
             // Nothing changes; the client ends it.
-            return Some(body::build(
-                200,
-                &[("content-type", "application/json")],
-                body::stream(futures::stream::pending()),
-            ));
+            let quiet = body::stream(futures::stream::pending());
+            return Some(body::build(200, &[("content-type", media_type)], quiet));
         }
+        let (page, media_type) = match protobuf {
+            true => (self.lists.protobuf(path, page)?, MEDIA_TYPE),
+            false => (self.lists.json(path, page)?, "application/json"),
+        };
         self.first_list.get_or_init(Instant::now);
-        let page = query.get("continue").unwrap_or("0").parse::<usize>().ok();
-        Some(match page.and_then(|page| pages.get(page)) {
-            Some(page) => body::with_type(200, "application/json", page.clone()),
+        Some(match page {
+            Some(page) => body::with_type(200, media_type, page),
             None => body::text(410, "no such page"),
         })
     }

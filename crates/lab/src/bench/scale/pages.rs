@@ -1,9 +1,12 @@
 //! Lists of a large cluster, as a Kubernetes API server writes them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use apiserver::protobuf::{Protobuf, write};
 use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::error::{Doing, Result};
 
 /// Objects on a page, as clients ask for them.
 const PAGE: usize = 500;
@@ -15,61 +18,135 @@ pub(super) fn node(n: usize) -> String {
     format!("node-{n:04}")
 }
 
-/// Pages of lists by path.
-pub(super) struct Lists(BTreeMap<&'static str, Vec<Bytes>>);
+/// Writes the object of a number as JSON.
+type Item = Box<dyn Fn(&mut String, usize) + Send + Sync>;
+
+/// A kind of object, and how many of it there are.
+struct Kind {
+    path: &'static str,
+    version: &'static str,
+    name: &'static str,
+    n: usize,
+    item: Item,
+    /// Pages of protobuf.
+    pages: Vec<Bytes>,
+}
+
+/// Pages of lists by path: in protobuf ready in memory, in JSON made when they are asked for.
+pub(super) struct Lists(Vec<Kind>);
 
 impl Lists {
     /// Namespaces with four Pods and three policies each, the Pods spread over nodes.
-    pub(super) fn make(n_namespaces: usize, n_nodes: usize) -> Self {
-        Self(BTreeMap::from([
-            ("/api/v1/namespaces", paged("v1", "NamespaceList", n_namespaces, namespace)),
-            (
+    ///
+    /// # Errors
+    /// When an object cannot be written as protobuf.
+    pub(super) fn make(n_namespaces: usize, n_nodes: usize) -> Result<Self> {
+        let protobuf = kubelab::protobuf().doing(|| "read field numbers".into())?;
+        let kind = |path, version, name, n, item: Item| Kind {
+            path,
+            version,
+            name,
+            n,
+            item,
+            pages: Vec::new(),
+        };
+        let policies = "/apis/networking.k8s.io/v1/networkpolicies";
+        let mut kinds = vec![
+            kind("/api/v1/namespaces", "v1", "Namespace", n_namespaces, Box::new(namespace)),
+            kind(
                 "/api/v1/pods",
-                paged("v1", "PodList", 4 * n_namespaces, |text, n| pod(text, n, n_nodes)),
+                "v1",
+                "Pod",
+                4 * n_namespaces,
+                Box::new(move |text, n| pod(text, n, n_nodes)),
             ),
-            (
-                "/apis/networking.k8s.io/v1/networkpolicies",
-                paged("networking.k8s.io/v1", "NetworkPolicyList", 3 * n_namespaces, policy),
+            kind(
+                policies,
+                "networking.k8s.io/v1",
+                "NetworkPolicy",
+                3 * n_namespaces,
+                Box::new(policy),
             ),
-        ]))
+        ];
+        for kind in &mut kinds {
+            let pages = 0..kind.n_pages();
+            kind.pages = pages.map(|at| kind.protobuf(at, &protobuf)).collect::<Result<_>>()?;
+        }
+        Ok(Self(kinds))
     }
 
-    /// The pages of the list at a path.
-    pub(super) fn at(&self, path: &str) -> Option<&[Bytes]> {
-        self.0.get(path).map(Vec::as_slice)
+    /// A page of the list at a path in protobuf, `None` after the last; the outer `None` where there
+    /// is no such list.
+    pub(super) fn protobuf(&self, path: &str, page: usize) -> Option<Option<Bytes>> {
+        Some(self.at(path)?.pages.get(page).cloned())
     }
 
-    /// Size of all pages.
+    /// The same in JSON.
+    pub(super) fn json(&self, path: &str, page: usize) -> Option<Option<Bytes>> {
+        let kind = self.at(path)?;
+        Some((page < kind.n_pages()).then(|| kind.json(page)))
+    }
+
+    fn at(&self, path: &str) -> Option<&Kind> {
+        self.0.iter().find(|kind| kind.path == path)
+    }
+
+    /// Size of all pages in protobuf.
     pub(super) fn n_bytes(&self) -> usize {
-        self.0.values().flatten().map(Bytes::len).sum()
+        self.0.iter().flat_map(|kind| &kind.pages).map(Bytes::len).sum()
     }
 }
 
-/// Writes `n` items onto pages; the continue token of a page is the number of the next one.
-fn paged(version: &str, kind: &str, n: usize, item: impl Fn(&mut String, usize)) -> Vec<Bytes> {
-    let n_pages = n.div_ceil(PAGE);
-    let page = |index: usize| {
-        let mut text = format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{{\"resourceVersion\":\"{VERSION}\""
-        );
-        if index + 1 < n_pages {
-            let left = n - (index + 1) * PAGE;
-            put(
-                &mut text,
-                format_args!(",\"continue\":\"{}\",\"remainingItemCount\":{left}", index + 1),
-            );
+impl Kind {
+    fn n_pages(&self) -> usize {
+        self.n.div_ceil(PAGE)
+    }
+
+    fn on_page(&self, index: usize) -> std::ops::Range<usize> {
+        index * PAGE..self.n.min((index + 1) * PAGE)
+    }
+
+    /// The continue token of a page is the number of the next one.
+    fn metadata(&self, index: usize) -> Value {
+        let mut metadata = json!({"resourceVersion": VERSION.to_string()});
+        if index + 1 < self.n_pages() {
+            metadata["continue"] = json!((index + 1).to_string());
+            metadata["remainingItemCount"] = json!(self.n - (index + 1) * PAGE);
         }
-        text.push_str("},\"items\":[");
-        for at in index * PAGE..n.min((index + 1) * PAGE) {
+        metadata
+    }
+
+    fn json(&self, index: usize) -> Bytes {
+        let (name, version, metadata) = (self.name, self.version, self.metadata(index));
+        let mut text = String::new();
+        put(
+            &mut text,
+            format_args!(
+                "{{\"kind\":\"{name}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
+            ),
+        );
+        for at in self.on_page(index) {
             if !at.is_multiple_of(PAGE) {
                 text.push(',');
             }
-            item(&mut text, at);
+            (self.item)(&mut text, at);
         }
         text.push_str("]}");
         Bytes::from(text)
-    };
-    (0..n_pages).map(page).collect()
+    }
+
+    fn protobuf(&self, index: usize, protobuf: &Protobuf) -> Result<Bytes> {
+        let (mut text, mut items) = (String::new(), Vec::new());
+        for at in self.on_page(index) {
+            text.clear();
+            (self.item)(&mut text, at);
+            let object = serde_json::from_str(&text).doing(|| "read an object of ours".into())?;
+            let message = protobuf.encode(self.name, &object);
+            items.push(message.doing(|| "write an object of ours".into())?.into());
+        }
+        let list = write::list(&self.metadata(index), &items);
+        Ok(write::envelope(self.version, &format!("{}List", self.name), &list))
+    }
 }
 
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
@@ -161,29 +238,33 @@ fn policy(text: &mut String, n: usize) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]
     fn pages_are_lists_with_all_objects() {
-        let lists = Lists::make(300, 10);
+        let lists = Lists::make(300, 10).unwrap();
         for (path, n) in [
             ("/api/v1/namespaces", 300),
             ("/api/v1/pods", 1200),
             ("/apis/networking.k8s.io/v1/networkpolicies", 900),
         ] {
-            let pages = lists.at(path).unwrap();
-            let mut names = std::collections::BTreeSet::new();
-            for (index, page) in pages.iter().enumerate() {
-                let page: Value = serde_json::from_slice(page).unwrap();
-                let next = page["metadata"]["continue"].as_str();
-                assert_eq!(next.is_some(), index + 1 < pages.len());
+            let (mut names, mut at) = (std::collections::BTreeSet::new(), Some(0));
+            while let Some(index) = at {
+                let page = lists.json(path, index).unwrap().unwrap();
+                let page: Value = serde_json::from_slice(&page).unwrap();
+                at = page["metadata"]["continue"].as_str().map(|next| next.parse().unwrap());
+                let protobuf = lists.protobuf(path, index).unwrap().unwrap();
+                assert!(protobuf.starts_with(b"k8s\0"));
+                let text = String::from_utf8_lossy(&protobuf);
                 for item in page["items"].as_array().unwrap() {
-                    names.insert(item["metadata"]["uid"].as_str().unwrap().to_owned());
+                    let uid = item["metadata"]["uid"].as_str().unwrap();
+                    assert!(text.contains(uid), "{uid} is in JSON alone");
+                    names.insert(uid.to_owned());
                 }
             }
             assert_eq!(names.len(), n);
+            assert_eq!(lists.protobuf(path, n), Some(None));
         }
+        assert_eq!(lists.json("/api/v1/secrets", 0), None);
     }
 }
