@@ -18,6 +18,7 @@ mod groups;
 mod hold;
 mod ids;
 mod install;
+mod isolation;
 mod names;
 mod nets;
 mod priority;
@@ -27,7 +28,7 @@ mod snapshot;
 mod status;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,9 @@ use groups::{AddressDelta, Addresses, AppliedTo};
 use hold::{Bookmarks, Hold};
 use ids::Ids;
 use install::{InstalledPart, Slots};
+use isolation::{Isolated, IsolatedPods, PlacedPod};
 use names::Names;
+use resolve::Keys;
 use table::{FlowId, FlowTable, Slot};
 
 /// What does not change while the agent runs.
@@ -216,14 +219,9 @@ impl RuleInfo {
     }
 }
 
-/// One direction of a Pod.
-type PlacedPod = (Direction, Arc<PodKey>);
-
 /// A policy that is known.
 #[derive(Debug)]
 struct PolicyState {
-    /// Its UID, shared by those who note it.
-    uid: Arc<str>,
     latest: Arc<NetworkPolicy>,
     /// Set while the latest version waits for targets.
     hold: Option<Hold>,
@@ -231,7 +229,7 @@ struct PolicyState {
     /// Hashes of the installed version's rules.
     identities: Vec<RuleOwner>,
     parts: BTreeMap<RuleOwner, InstalledPart>,
-    isolated: BTreeMap<PlacedPod, bool>,
+    isolated: Isolated,
     dns_pods: BTreeSet<PodKey>,
     problems: Vec<String>,
     /// Whether a rule waits for its peers.
@@ -264,10 +262,9 @@ pub struct Realizer {
     retired: VecDeque<(Duration, ConjId, RuleInfo)>,
     slots: Slots,
     table: FlowTable,
-    isolation: BTreeMap<PlacedPod, BTreeMap<Arc<str>, bool>>,
-    shown_isolation: BTreeMap<PlacedPod, Isolation>,
-    /// Each Pod that is isolated, once: policies share it.
-    isolated_pods: BTreeSet<Arc<PodKey>>,
+    isolated: IsolatedPods,
+    /// Lists of a node's own Pods in clauses, each once: policies for the same Pods share them.
+    targets: HashSet<Keys>,
     dns: BTreeMap<PodKey, BTreeSet<String>>,
     shown_dns: BTreeMap<PodKey, OfPort>,
     refused: BTreeMap<ConjId, String>,
@@ -279,7 +276,6 @@ pub struct Realizer {
     stale_slots: BTreeSet<Slot>,
     stale_status: BTreeSet<String>,
     stale_rules: BTreeSet<ConjId>,
-    stale_isolation: BTreeSet<PlacedPod>,
     stale_dns: BTreeSet<PodKey>,
     ops: Vec<Op>,
 }
@@ -307,9 +303,8 @@ impl Realizer {
             retired: VecDeque::new(),
             slots: Slots::default(),
             table: FlowTable::default(),
-            isolation: BTreeMap::new(),
-            shown_isolation: BTreeMap::new(),
-            isolated_pods: BTreeSet::new(),
+            isolated: IsolatedPods::default(),
+            targets: HashSet::new(),
             dns: BTreeMap::new(),
             shown_dns: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -319,7 +314,6 @@ impl Realizer {
             stale_slots: BTreeSet::new(),
             stale_status: BTreeSet::new(),
             stale_rules: BTreeSet::new(),
-            stale_isolation: BTreeSet::new(),
             stale_dns: BTreeSet::new(),
             ops: Vec::new(),
         }
@@ -578,10 +572,7 @@ impl Realizer {
         let groups = self.applied_to.iter().filter(|(_, group)| group.members.contains_key(key));
         let names: Vec<String> = groups.map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
-        let shared = self.share(key);
-        for direction in [Direction::Egress, Direction::Ingress] {
-            self.stale_isolation.insert((direction, Arc::clone(&shared)));
-        }
+        self.isolated.touch(key);
         self.stale_dns.insert(key.clone());
     }
 
@@ -656,7 +647,7 @@ impl Realizer {
         let parts = self.policies.values().flat_map(|state| state.parts.values());
         for installed in parts.filter(|part| stale_slots.contains(&part.slot)) {
             self.stale_rules.insert(installed.id);
-            for key in installed.part.clauses.iter().flatten() {
+            for key in installed.part.keys() {
                 self.table.touch(&FlowId { slot: installed.slot, key: *key });
             }
         }
@@ -667,10 +658,10 @@ impl Realizer {
         for id in std::mem::take(&mut self.stale_rules) {
             take(set_or_remove(format!("rule/{}", id.0), self.rule_flows(id)));
         }
-        for place in std::mem::take(&mut self.stale_isolation) {
+        for place in self.isolated.take_stale() {
             self.emit_isolation(place);
         }
-        self.isolated_pods.retain(|pod| Arc::strong_count(pod) > 1);
+        self.targets.retain(|keys| Arc::strong_count(keys) > 1);
         for pod in std::mem::take(&mut self.stale_dns) {
             let wanted = self.dns.contains_key(&pod);
             let port = self.pods.get(&pod).filter(|_| wanted).map(|pod| pod.ofport);
@@ -687,39 +678,33 @@ impl Realizer {
         }
     }
 
-    /// The one copy of a Pod's name that isolation goes by.
-    fn share(&mut self, key: &PodKey) -> Arc<PodKey> {
-        if let Some(shared) = self.isolated_pods.get(key) {
+    /// The one list of this content.
+    fn share(&mut self, keys: &Keys) -> Keys {
+        if let Some(shared) = self.targets.get(keys) {
             return Arc::clone(shared);
         }
-        let shared = Arc::new(key.clone());
-        self.isolated_pods.insert(Arc::clone(&shared));
-        shared
+        self.targets.insert(Arc::clone(keys));
+        Arc::clone(keys)
     }
 
     fn emit_isolation(&mut self, place: PlacedPod) {
+        let log = self.isolated.log_of(&place);
         let (direction, key) = &place;
-        let by = self.isolation.get(&place).filter(|by| !by.is_empty());
-        let wanted = by.zip(self.pods.get(&**key)).map(|(by, pod)| Isolation {
+        let wanted = log.zip(self.pods.get(key)).map(|(log, pod)| Isolation {
             direction: *direction,
             ofport: pod.ofport,
             ips: pod.ips.clone(),
-            log: by.values().any(|log| *log),
+            log,
         });
-        if self.shown_isolation.get(&place) == wanted.as_ref() {
-            return;
-        }
         let word = match direction {
             Direction::Egress => "egress",
             Direction::Ingress => "ingress",
         };
         let op_key = format!("isolation/{word}/{}/{}", key.namespace, key.name);
         let flows = wanted.as_ref().map(|isolation| isolation.flows(&self.config.policy));
-        self.ops.push(set_or_remove(op_key, flows.unwrap_or_default()));
-        match wanted {
-            Some(isolation) => self.shown_isolation.insert(place, isolation),
-            None => self.shown_isolation.remove(&place),
-        };
+        if self.isolated.show(place, wanted) {
+            self.ops.push(set_or_remove(op_key, flows.unwrap_or_default()));
+        }
     }
 }
 

@@ -16,13 +16,14 @@ use pipeline::policy::{
 use super::groups::{AddressDelta, PodKey};
 use super::hold::{Hold, Kind};
 use super::ids::RuleOwner;
+use super::isolation::{Isolated, PlacedPod};
 use super::names::normal;
 use super::priority::{Assigner, Full, Rank};
 use super::resolve::{Context, Part, Resolved, identity, resolve, targets_of, uid_of};
 use super::service::Services;
 use super::status::name_of;
 use super::table::{FlowId, MAX_RULES_PER_FLOW, Slot};
-use super::{PlacedPod, PolicyState, Realizer, RuleInfo};
+use super::{PolicyState, Realizer, RuleInfo};
 
 /// A part of a rule that is in the tables.
 #[derive(Debug)]
@@ -173,13 +174,12 @@ impl Realizer {
             }
             None => {
                 let state = PolicyState {
-                    uid: uid.as_str().into(),
                     latest,
                     hold: None,
                     installed: None,
                     identities: Vec::new(),
                     parts: BTreeMap::new(),
-                    isolated: BTreeMap::new(),
+                    isolated: Isolated::default(),
                     dns_pods: BTreeSet::new(),
                     problems: Vec::new(),
                     pending: false,
@@ -365,7 +365,7 @@ impl Realizer {
         for (rule, resolved) in all.into_iter().enumerate() {
             let log = policy.rules[rule].enable_logging;
             for (direction, pod) in resolved.isolated {
-                *isolated.entry((direction, self.share(&pod))).or_default() |= log;
+                *isolated.entry((direction, pod)).or_default() |= log;
             }
             dns_pods.extend(resolved.dns_pods);
             for problem in resolved.problems {
@@ -382,7 +382,11 @@ impl Realizer {
             }
             stays
         });
-        for (owner, (rule, part)) in wanted {
+        for (owner, (rule, mut part)) in wanted {
+            let own_side = part.own_side();
+            if let Some(keys) = part.clauses.get_mut(own_side) {
+                *keys = self.share(keys);
+            }
             let installed = match old.remove(&owner) {
                 Some(installed) => self.change(now, installed, part, rule, &policy),
                 None => self.install(now, uid, part, rule),
@@ -394,35 +398,16 @@ impl Realizer {
                 Err(problem) => problems.push(format!("{}: {problem}", name_of(&policy, rule))),
             }
         }
-        self.isolate(uid, &isolated);
+        let isolated = self.isolated.share(isolated);
         self.watch_dns(uid, &dns_pods);
         if let Some(state) = self.policies.get_mut(uid) {
             state.parts = parts;
+            self.isolated.change(&state.isolated, &isolated);
             state.isolated = isolated;
             state.dns_pods = dns_pods;
             state.problems = problems;
         }
         self.stale_status.insert(uid.to_owned());
-    }
-
-    fn isolate(&mut self, uid: &str, wanted: &BTreeMap<PlacedPod, bool>) {
-        let Some(state) = self.policies.get_mut(uid) else { return };
-        let (uid, before) = (Arc::clone(&state.uid), std::mem::take(&mut state.isolated));
-        for place in before.keys().filter(|place| !wanted.contains_key(place)) {
-            if let Some(by) = self.isolation.get_mut(place) {
-                by.remove(&uid);
-                if by.is_empty() {
-                    self.isolation.remove(place);
-                }
-            }
-            self.stale_isolation.insert(place.clone());
-        }
-        for (place, log) in wanted {
-            if before.get(place) != Some(log) {
-                self.isolation.entry(place.clone()).or_default().insert(Arc::clone(&uid), *log);
-                self.stale_isolation.insert(place.clone());
-            }
-        }
     }
 
     fn watch_dns(&mut self, uid: &str, wanted: &BTreeSet<PodKey>) {
@@ -484,7 +469,7 @@ impl Realizer {
             == Part { clauses: Vec::new(), ..installed.part.clone() };
         let n_clauses = part.clauses.len();
         if same_rule && n_clauses == installed.part.clauses.len() {
-            let fits = part.clauses.iter().flatten().all(|key| {
+            let fits = part.keys().all(|key| {
                 !self.slots.may_be_full(installed.slot) || {
                     let id = FlowId { slot: installed.slot, key: *key };
                     self.table.n_rules(&id) < MAX_RULES_PER_FLOW
@@ -495,6 +480,9 @@ impl Realizer {
                 for n in 0..n_clauses {
                     let clause = clause(installed.id, n, n_clauses);
                     let (old, new) = (&installed.part.clauses[n], &part.clauses[n]);
+                    if Arc::ptr_eq(old, new) {
+                        continue;
+                    }
                     let (gone, come) = differences(old, new);
                     for key in gone {
                         self.table.remove(FlowId { slot: installed.slot, key }, clause);
@@ -533,7 +521,7 @@ impl Realizer {
             let slot = self.slots.acquire(part, spread, &mut moved)?;
             self.stale_slots.extend(moved);
             let fits = !self.slots.may_be_full(slot)
-                || part.clauses.iter().flatten().all(|key| {
+                || part.keys().all(|key| {
                     self.table.n_rules(&FlowId { slot, key: *key }) < MAX_RULES_PER_FLOW
                 });
             if fits {
@@ -544,7 +532,7 @@ impl Realizer {
         };
         for (n, keys) in part.clauses.iter().enumerate() {
             let clause = clause(id, n, part.clauses.len());
-            for key in keys {
+            for key in keys.iter() {
                 self.table.add(FlowId { slot, key: *key }, clause);
             }
         }
@@ -556,7 +544,7 @@ impl Realizer {
         let n_clauses = installed.part.clauses.len();
         for (n, keys) in installed.part.clauses.iter().enumerate() {
             let clause = clause(installed.id, n, n_clauses);
-            for key in keys {
+            for key in keys.iter() {
                 self.table.remove(FlowId { slot: installed.slot, key: *key }, clause);
             }
         }
@@ -600,7 +588,7 @@ impl Realizer {
                 return false;
             }
             let clause = clause(installed.id, n, installed.part.clauses.len());
-            let keys = &mut installed.part.clauses[n];
+            let keys = Arc::make_mut(&mut installed.part.clauses[n]);
             for ip in delta.removed.iter().filter(|ip| families.has(**ip)) {
                 let groups = rule.peer().address_groups.iter();
                 let elsewhere =

@@ -1,6 +1,7 @@
 //! Turns a rule, with groups and Pods as they are now, into what is to be in the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use apis::controlplane::{
     Direction as RuleDirection, GroupMember, NetworkPolicy, NetworkPolicyRule, RuleAction,
@@ -40,7 +41,25 @@ pub(super) struct Part {
     /// Its rank; Kubernetes policies have none.
     pub(super) rank: Option<Rank>,
     /// What the flows of each clause match, each sorted.
-    pub(super) clauses: Vec<Vec<ClauseKey>>,
+    pub(super) clauses: Vec<Keys>,
+}
+
+/// Alternatives of a clause, which policies may share.
+pub(super) type Keys = Arc<Vec<ClauseKey>>;
+
+impl Part {
+    /// The alternatives of all clauses.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ClauseKey> {
+        self.clauses.iter().flat_map(|keys| keys.iter())
+    }
+
+    /// Which clause is about Pods of the node, or Services that it serves.
+    pub(super) fn own_side(&self) -> usize {
+        match self.direction {
+            Direction::Egress => 0,
+            Direction::Ingress => 1,
+        }
+    }
 }
 
 /// All that a rule asks for.
@@ -256,17 +275,22 @@ impl Build<'_> {
             let variant = format!("{services:?}");
             part.owner = RuleOwner::of(&[&part.owner.0, variant.as_bytes()]);
         }
-        part.clauses = vec![from, to];
+        let mut clauses = vec![from, to];
         if let Some(services) = services {
             let families = self.context.families;
             let matches = services.into_iter().flat_map(|service| service.matches(families));
-            part.clauses.push(matches.map(ClauseKey::Service).collect());
+            clauses.push(matches.map(ClauseKey::Service).collect());
         }
-        for clause in &mut part.clauses {
-            clause.sort_unstable();
-            clause.dedup();
+        for keys in &mut clauses {
+            keys.sort_unstable();
+            keys.dedup();
+            keys.shrink_to_fit();
         }
-        part.clauses.iter().all(|clause| !clause.is_empty()).then_some(part)
+        if clauses.iter().any(Vec::is_empty) {
+            return None;
+        }
+        part.clauses = clauses.into_iter().map(Arc::new).collect();
+        Some(part)
     }
 
     /// The peers, by address.

@@ -9,7 +9,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 use openflow::{ConjId, Flow, TableId};
 use pipeline::policy::{Clause, ClauseKey, clause_flow};
-use smallvec::SmallVec;
 
 /// How many rules one flow can hold. Open vSwitch keeps 4,087 in a flow whose match is short, a few
 /// less where it is longer.
@@ -33,13 +32,23 @@ pub(super) struct FlowId {
     pub(super) key: ClauseKey,
 }
 
-/// The rules that have an alternative, sorted. Most alternatives are one rule's alone.
-type Clauses = SmallVec<[Clause; 2]>;
+/// The rules that have an alternative. Most alternatives are one rule's alone.
+#[derive(Debug)]
+enum Clauses {
+    One(Clause),
+    /// Sorted. There are few of them: the box keeps the others small.
+    #[expect(clippy::box_collection, reason = "half of the room that a vector takes")]
+    Many(Box<Vec<Clause>>),
+}
+
+/// A chunk's flows, sorted: a few, in as little room as they get.
+#[derive(Debug, Default)]
+struct Chunk(Vec<(FlowId, Clauses)>);
 
 /// Flows by chunk.
 #[derive(Debug, Default)]
 pub(super) struct FlowTable {
-    chunks: BTreeMap<u16, BTreeMap<FlowId, Clauses>>,
+    chunks: BTreeMap<u16, Chunk>,
     dirty: BTreeSet<u16>,
     n_flows: usize,
 }
@@ -67,45 +76,99 @@ fn chunk_of(id: &FlowId) -> u16 {
     u16::try_from(hash % N_CHUNKS).unwrap_or_default()
 }
 
+impl Clauses {
+    fn as_slice(&self) -> &[Clause] {
+        match self {
+            Self::One(clause) => std::slice::from_ref(clause),
+            Self::Many(clauses) => clauses,
+        }
+    }
+
+    /// Whether it was not among them.
+    fn insert(&mut self, clause: Clause) -> bool {
+        let Err(at) = self.as_slice().binary_search(&clause) else { return false };
+        match self {
+            Self::One(first) => {
+                let mut both = vec![*first];
+                both.insert(at, clause);
+                *self = Self::Many(Box::new(both));
+            }
+            Self::Many(clauses) => clauses.insert(at, clause),
+        }
+        true
+    }
+
+    /// Takes one of several away; the last one is its holder's to take.
+    fn remove(&mut self, at: usize) {
+        let Self::Many(clauses) = self else { return };
+        clauses.remove(at);
+        if let [only] = clauses[..] {
+            *self = Self::One(only);
+        }
+    }
+}
+
+impl Chunk {
+    fn get(&self, id: &FlowId) -> Option<&Clauses> {
+        let at = self.find(id).ok()?;
+        self.0.get(at).map(|(_, clauses)| clauses)
+    }
+
+    fn find(&self, id: &FlowId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(id, |(id, _)| *id)
+    }
+}
+
 impl FlowTable {
     /// Adds a rule's clause to a flow, which comes to be with it.
     pub(super) fn add(&mut self, id: FlowId, clause: Clause) {
-        let chunk = chunk_of(&id);
-        let clauses = self.chunks.entry(chunk).or_default().entry(id).or_default();
-        if clauses.is_empty() {
-            self.n_flows += 1;
-        }
-        if let Err(at) = clauses.binary_search(&clause) {
-            clauses.insert(at, clause);
-            self.dirty.insert(chunk);
+        let number = chunk_of(&id);
+        let chunk = self.chunks.entry(number).or_default();
+        let is_new = match chunk.find(&id) {
+            Ok(at) => chunk.0[at].1.insert(clause),
+            Err(at) => {
+                if chunk.0.len() == chunk.0.capacity() {
+                    chunk.0.reserve_exact(1 + chunk.0.len() / 8);
+                }
+                chunk.0.insert(at, (id, Clauses::One(clause)));
+                self.n_flows += 1;
+                true
+            }
+        };
+        if is_new {
+            self.dirty.insert(number);
         }
     }
 
     /// Takes a rule's clause from a flow, which goes with the last one.
     pub(super) fn remove(&mut self, id: FlowId, clause: Clause) {
-        let chunk = chunk_of(&id);
-        let Some(flows) = self.chunks.get_mut(&chunk) else { return };
-        let Some(clauses) = flows.get_mut(&id) else { return };
-        if let Ok(at) = clauses.binary_search(&clause) {
-            clauses.remove(at);
-            self.dirty.insert(chunk);
-        }
-        if clauses.is_empty() {
-            flows.remove(&id);
+        let number = chunk_of(&id);
+        let Some(chunk) = self.chunks.get_mut(&number) else { return };
+        let Ok(place) = chunk.find(&id) else { return };
+        let clauses = &mut chunk.0[place].1;
+        let Ok(at) = clauses.as_slice().binary_search(&clause) else { return };
+        if clauses.as_slice().len() == 1 {
+            chunk.0.remove(place);
             self.n_flows -= 1;
+        } else {
+            clauses.remove(at);
         }
+        self.dirty.insert(number);
     }
 
     /// How many rules a flow holds.
     pub(super) fn n_rules(&self, id: &FlowId) -> usize {
-        let flows = self.chunks.get(&chunk_of(id));
-        flows.and_then(|flows| flows.get(id)).map_or(0, |clauses| clauses.len())
+        self.clauses(id).len()
     }
 
     /// The rules a flow holds.
     pub(super) fn rules(&self, id: &FlowId) -> impl Iterator<Item = ConjId> {
-        let flows = self.chunks.get(&chunk_of(id));
-        flows.and_then(|flows| flows.get(id)).into_iter().flatten().map(|clause| clause.id)
+        self.clauses(id).iter().map(|clause| clause.id)
+    }
+
+    fn clauses(&self, id: &FlowId) -> &[Clause] {
+        let chunk = self.chunks.get(&chunk_of(id));
+        chunk.and_then(|chunk| chunk.get(id)).map_or(&[], Clauses::as_slice)
     }
 
     /// The flow has another priority.
@@ -128,9 +191,9 @@ impl FlowTable {
         let chunks = &mut self.chunks;
         std::mem::take(&mut self.dirty).into_iter().map(move |chunk| {
             let mut flows = Vec::new();
-            for (id, clauses) in chunks.get(&chunk).into_iter().flatten() {
+            for (id, clauses) in chunks.get(&chunk).into_iter().flat_map(|chunk| &chunk.0) {
                 let priority = *known.entry(id.slot).or_insert_with(|| priority_of(id.slot));
-                let clauses = clauses.iter().copied();
+                let clauses = clauses.as_slice().iter().copied();
                 let flow = |priority| clause_flow(id.slot.table, priority, id.key, clauses);
                 flows.extend(priority.map(flow));
             }
@@ -168,6 +231,11 @@ mod tests {
             let most = Flow::max_conjunctions(&key.matching());
             assert!(most >= MAX_RULES_PER_FLOW, "{key:?}: {most}");
         }
+    }
+
+    #[test]
+    fn a_flow_of_one_rule_is_small() {
+        assert!(size_of::<(FlowId, Clauses)>() <= 48, "{}", size_of::<(FlowId, Clauses)>());
     }
 
     #[test]
