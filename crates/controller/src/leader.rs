@@ -70,7 +70,8 @@ impl Leader {
         let reporter = Reporter { instance: setup.identity.instance().to_owned() };
         let jobs = node_jobs::run(client.clone(), nodes, reporter, metrics.clone(), stop.clone());
         tasks.spawn(jobs);
-        tasks.spawn(report::run(client.clone(), setup.identity.clone(), stop.clone()));
+        let (identity, objects) = (setup.identity.clone(), Arc::clone(state));
+        tasks.spawn(report::run(client.clone(), identity, objects, stop.clone()));
         let namespace = setup.namespace.clone();
         let terms = setup.certificates;
         tasks.spawn(identity::publish(client.clone(), namespace, terms, stop.clone()));

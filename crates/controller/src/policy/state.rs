@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use apiserver::source::Epoch;
 use policy::store::{AsOf, Committed, Store};
-use policy::translate::Event;
+use policy::translate::{Event, ObjectKind};
 use tokio::sync::watch;
 
 use super::groups::{GroupFacts, GroupsSeen};
@@ -40,6 +40,13 @@ impl State {
     /// The objects, with nobody in between.
     pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many policies, address groups and target groups there are.
+    pub(crate) fn n_objects(&self) -> [usize; 3] {
+        let store = self.lock();
+        [ObjectKind::NetworkPolicy, ObjectKind::AddressGroup, ObjectKind::AppliedToGroup]
+            .map(|kind| store.engine().list(kind, None).len())
     }
 
     pub(super) fn epoch(&self) -> Epoch {
