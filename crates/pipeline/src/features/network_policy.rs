@@ -55,6 +55,9 @@ pub enum Place {
     Kubernetes,
     /// Rules of tiers that only count where no Kubernetes policy isolates a Pod.
     Baseline,
+    /// Rules, of any tier, that are applied to NodePorts of Services. They have one table, where
+    /// connections come in, whichever way they look.
+    NodePort,
 }
 
 /// What a rule says.
@@ -87,6 +90,7 @@ impl Verdict {
 #[must_use]
 pub const fn rule_table(direction: Direction, place: Place) -> TableId {
     match (direction, place) {
+        (_, Place::NodePort) => fields::NODE_PORT_RULE,
         (Direction::Egress, Place::Tiered) => fields::ANTREA_POLICY_EGRESS_RULE,
         (Direction::Egress, Place::Kubernetes) => fields::EGRESS_RULE,
         (Direction::Egress, Place::Baseline) => fields::EGRESS_DEFAULT_RULE,
@@ -109,7 +113,7 @@ pub const fn metric_table(direction: Direction) -> TableId {
 #[must_use]
 pub fn rules_of(table: TableId) -> Option<(Direction, Place)> {
     let directions = [Direction::Egress, Direction::Ingress];
-    let places = [Place::Tiered, Place::Kubernetes, Place::Baseline];
+    let places = [Place::Tiered, Place::Kubernetes, Place::Baseline, Place::NodePort];
     directions
         .into_iter()
         .flat_map(|direction| places.map(|place| (direction, place)))

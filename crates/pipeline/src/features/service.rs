@@ -55,6 +55,9 @@ pub(crate) fn needed_tables(node: &NodeConfig) -> BTreeSet<TableId> {
         fields::SESSION_AFFINITY_LEARN,
         fields::SNAT_MARK,
         fields::ENDPOINT_DNAT,
+        // Without proxyAll it has no rules; but what goes on behind EndpointDNAT goes on here, now or
+        // since before a restart with another configuration.
+        fields::NODE_PORT_RULE,
         fields::SNAT,
     ]);
     if config.proxy_all {

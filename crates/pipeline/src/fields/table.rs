@@ -5,7 +5,7 @@ use openflow::TableId;
 
 /// Changes whenever a table gets another number or meaning; kept with the bridge, so that the
 /// first sync after an upgrade replaces everything at once.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Independent chains of tables; the root table sends each packet into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +121,9 @@ pub const ENDPOINT_DNAT: TableId = TableId(68);
 pub const DNAT: TableId = TableId(72);
 /// `EgressSecurityClassifier`.
 pub const EGRESS_SECURITY_CLASSIFIER: TableId = TableId(76);
+/// `NodePortRule`: rules that are applied to NodePorts of Services. What they let pass goes on to the
+/// rules of its source, if that is a Pod.
+pub const NODE_PORT_RULE: TableId = TableId(77);
 /// `EgressAudit`: reserved for rules under audit.
 pub const EGRESS_AUDIT: TableId = TableId(78);
 /// `AntreaPolicyEgressRule`.
@@ -185,8 +188,13 @@ pub const NON_IP: TableId = TableId(200);
 /// Tables in which packets go on after connection tracking has looked at them. The datapath knows
 /// their numbers of packets that are on their way while an agent of another layout replaces the
 /// flows, so these numbers are the same in every layout.
-pub const RESUME_TABLES: &[TableId] =
-    &[CONNTRACK_ZONE, CONNTRACK_STATE, ANTREA_POLICY_EGRESS_RULE, L2_FORWARDING_CALC];
+pub const RESUME_TABLES: &[TableId] = &[
+    CONNTRACK_ZONE,
+    CONNTRACK_STATE,
+    NODE_PORT_RULE,
+    ANTREA_POLICY_EGRESS_RULE,
+    L2_FORWARDING_CALC,
+];
 
 /// Every table, in the order of their numbers.
 pub const TABLES: &[Table] = &[
@@ -249,6 +257,7 @@ pub const TABLES: &[Table] = &[
         Stage::EgressSecurity,
         Miss::Next,
     ),
+    table(NODE_PORT_RULE, "NodePortRule", Pipeline::Ip, Stage::EgressSecurity, Miss::Next),
     table(EGRESS_AUDIT, "EgressAudit", Pipeline::Ip, Stage::EgressSecurity, Miss::Next),
     table(
         ANTREA_POLICY_EGRESS_RULE,
@@ -399,7 +408,7 @@ mod tests {
                 pair[0].name
             );
         }
-        assert_eq!(TABLES.len(), 47 + 2 + 3, "the known ones, two reserved, three of our own");
+        assert_eq!(TABLES.len(), 47 + 2 + 4, "the known ones, two reserved, four of our own");
         assert_eq!(tables().len(), TABLES.len());
         assert_eq!(table_name(L3_FORWARDING), "L3Forwarding");
         assert_eq!(table_name(TableId(250)), "250");

@@ -20,7 +20,7 @@ pub(super) struct Rule {
 
 pub(super) fn mk_rule(id: u32, direction: Direction, place: Place, verdict: Verdict) -> Rule {
     let priority = match place {
-        Place::Tiered => 14900,
+        Place::Tiered | Place::NodePort => 14900,
         Place::Kubernetes => crate::fields::K8S_RULE_MIN,
         Place::Baseline => 150,
     };

@@ -460,50 +460,74 @@ fn policies_see_endpoints_and_services() {
             ..udp(mk_frontend("0.0.0.0", 30053, 2))
         };
         world.switch.add_all(frontend_flows(&mk_service_node(families), &node_port));
-        let answered = |to: &str| {
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // A client outside, whose packets the host forwards.
+        sh("ip addr add 192.0.2.1/32 dev lo");
+        let answered = |from: &str, to: &str| {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
             socket.connect(to).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
             (0..4).any(|_| socket.send(b"x").is_ok() && socket.recv(&mut [0; 64]).is_ok())
         };
-        let from_pod2 = |to: &'static str| world.pod2.run(|| answered(to));
+        let from_pod2 = |to: &'static str| world.pod2.run(|| answered("0.0.0.0", to));
         let group = openflow::GroupId;
-        let drop = |id, direction| mk_rule(id, direction, policy::Place::Tiered, Verdict::Drop);
+        let tiered =
+            |id, direction, verdict| mk_rule(id, direction, policy::Place::Tiered, verdict);
+        let drop = |id, direction| tiered(id, direction, Verdict::Drop);
+        let at_node_port = |id, verdict| {
+            mk_rule(id, Direction::Egress, policy::Place::NodePort, verdict)
+                .from(&["0.0.0.0/0"])
+                .through(&[ClauseKey::ToNodePort(group(2))])
+        };
         let rules = [
             (
                 "a Service by its group",
-                drop(11, Direction::Egress)
-                    .from(&["10.77.1.2/32"])
-                    .through(&[ClauseKey::ToService(group(1))]),
-                [false, true, true, true],
+                vec![
+                    drop(11, Direction::Egress)
+                        .from(&["10.77.1.2/32"])
+                        .through(&[ClauseKey::ToService(group(1))]),
+                ],
+                [false, true, true, true, true, true],
             ),
             (
                 "the endpoint on the way out",
-                drop(12, Direction::Egress).from(&["10.77.1.2/32"]).to(&["10.77.1.3/32"]),
-                [false, false, false, true],
+                vec![drop(12, Direction::Egress).from(&["10.77.1.2/32"]).to(&["10.77.1.3/32"])],
+                [false, false, false, false, true, true],
             ),
             (
                 "the endpoint on the way in",
-                drop(13, Direction::Ingress).from(&["10.77.1.2/32"]).pods(&[3]),
-                [false, false, false, true],
+                vec![drop(13, Direction::Ingress).from(&["10.77.1.2/32"]).pods(&[3])],
+                [false, false, false, false, true, true],
             ),
             (
-                "a NodePort",
-                drop(14, Direction::Egress)
-                    .from(&["10.77.1.1/32"])
-                    .through(&[ClauseKey::ToNodePort(group(2))]),
-                [true, true, true, false],
+                "a NodePort: what its clients may send elsewhere does not count, and the node passes",
+                vec![
+                    at_node_port(14, Verdict::Drop),
+                    tiered(15, Direction::Egress, Verdict::Allow)
+                        .from(&["10.77.1.2/32"])
+                        .to(&["0.0.0.0/0"]),
+                ],
+                [true, true, true, false, false, true],
+            ),
+            (
+                "a NodePort that lets all in: its clients' own rules hold",
+                vec![
+                    at_node_port(16, Verdict::Allow),
+                    drop(17, Direction::Egress).from(&["10.77.1.2/32"]).to(&["10.77.1.3/32"]),
+                ],
+                [false, false, false, false, true, true],
             ),
         ];
-        for (what, rule, want) in rules {
-            let flows = rule.flows(&config);
+        for (what, rules, want) in rules {
+            let flows: Vec<_> = rules.iter().flat_map(|rule| rule.flows(&config)).collect();
             world.switch.add(&flows);
             let got = || {
                 [
                     from_pod2("10.96.0.1:53"),
                     from_pod2("10.96.0.2:53"),
                     from_pod2("10.77.1.3:53"),
-                    answered("169.254.0.252:30053"),
+                    from_pod2("172.30.0.1:30053"),
+                    answered("192.0.2.1", "169.254.0.252:30053"),
+                    answered("10.77.1.1", "169.254.0.252:30053"),
                 ]
             };
             // The datapath may know for a moment longer what the flows were.

@@ -104,7 +104,7 @@ pub enum ClauseKey {
     /// way out, where the client is.
     ToService(GroupId),
     /// The same, if it was opened at a NodePort. Such a rule is looked at where the connection
-    /// comes in, with the client's own address as its source, so it is in the tables of the way out.
+    /// comes in, with the client's own address as its source ([`super::Place::NodePort`]).
     ToNodePort(GroupId),
 }
 

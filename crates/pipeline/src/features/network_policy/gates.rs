@@ -49,6 +49,9 @@ pub fn node_flows(node: &NodeConfig, config: &PolicyConfig) -> Vec<Intent> {
         known_connections(direction, &mut flows);
         denied(direction, &mut flows);
     }
+    if node.layout().has(fields::NODE_PORT_RULE) {
+        node_ports(config, &mut flows);
+    }
     entrance(node, config, &mut flows);
     intents.extend(flows.into_iter().map(Intent::from));
     intents
@@ -58,15 +61,33 @@ fn flow(table: openflow::TableId, priority: u16, matching: Match) -> Flow {
     Flow::new(table, priority, matching).cookie(cookie(Category::NetworkPolicy, 0))
 }
 
+/// What passes the rules of NodePorts without being looked at: connections that passed before, and
+/// what the node itself sends.
+fn node_ports(config: &PolicyConfig, flows: &mut Vec<Flow>) {
+    let (table, next) = (fields::NODE_PORT_RULE, rule_table(Direction::Egress, Place::Tiered));
+    let opens = Match::new().ct_state(CtState::TRK, CtState::RPL | CtState::INV);
+    let marked = FROM_GATEWAY.of(opens.clone().reg(PKT_MARK_HOST, 1));
+    let own = FROM_LOCAL.of(FROM_GATEWAY.of(opens));
+    let own = (config.host_mark == HostMark::GatewayAddress).then_some(own);
+    for matching in passed_before().chain([marked]).chain(own) {
+        flows.push(flow(table, ESTABLISHED_BYPASS, matching).goto_table(next));
+    }
+}
+
 /// Packets of connections that passed before, replies and related ones included. That a connection
 /// is known does not suffice: one whose packets are all dropped here may be, for a Service. Its
-/// source is noted when it has passed; each bit of that needs a flow, since it is not 0.
+/// source is noted when it has passed; each bit of that needs a match, since it is not 0.
+fn passed_before() -> impl Iterator<Item = Match> {
+    let known = Match::new().ct_state(CtState::TRK, CtState::NEW | CtState::INV);
+    (0..CT_SOURCE.n_bits).map(move |bit| {
+        let mark = 1 << (CT_SOURCE.offset + bit);
+        known.clone().ct_mark(mark, mark)
+    })
+}
+
 fn known_connections(direction: Direction, flows: &mut Vec<Flow>) {
     let table = rule_table(direction, Place::Tiered);
-    let known = Match::new().ct_state(CtState::TRK, CtState::NEW | CtState::INV);
-    for bit in 0..CT_SOURCE.n_bits {
-        let mark = 1 << (CT_SOURCE.offset + bit);
-        let matching = known.clone().ct_mark(mark, mark);
+    for matching in passed_before() {
         flows.push(flow(table, ESTABLISHED_BYPASS, matching).goto_table(metric_table(direction)));
     }
 }

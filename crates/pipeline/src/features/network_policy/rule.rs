@@ -34,7 +34,7 @@ impl RuleSpec {
     const fn action_priority(&self) -> u16 {
         match self.place {
             Place::Kubernetes => fields::K8S_RULE_ACTION,
-            Place::Tiered | Place::Baseline => self.priority,
+            Place::Tiered | Place::Baseline | Place::NodePort => self.priority,
         }
     }
 
@@ -69,7 +69,10 @@ fn action_flow(config: &PolicyConfig, rule: &RuleSpec) -> Flow {
     let next = match rule.verdict {
         Verdict::Allow => {
             actions.extend([Action::load(met, id), disposition]);
-            metric
+            match rule.place {
+                Place::NodePort => rule_table(rule.direction, Place::Tiered),
+                Place::Tiered | Place::Kubernetes | Place::Baseline => metric,
+            }
         }
         Verdict::Drop | Verdict::Reject => {
             actions.extend([Action::load(POLICY_CONJ_ID, id), POLICY_DENY.load(), disposition]);
@@ -79,6 +82,7 @@ fn action_flow(config: &PolicyConfig, rule: &RuleSpec) -> Flow {
             actions.extend([Action::load(met, id), disposition]);
             match rule.place {
                 Place::Tiered => rule_table(rule.direction, Place::Kubernetes),
+                Place::NodePort => rule_table(rule.direction, Place::Tiered),
                 Place::Kubernetes | Place::Baseline => metric,
             }
         }
