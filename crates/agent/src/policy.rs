@@ -5,7 +5,8 @@
 //! for a start while no controller answers. A new Pod's port is closed until its policies are known
 //! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
 //! answered (`packets`), and what is to be logged is (`audit`). DNS answers to Pods whose rules name
-//! peers wait for the flows (`dns`), and names are asked for again (`resolver`).
+//! peers wait for the flows (`dns`), and names are asked for again (`resolver`). Groups of Services
+//! that rules name come from the proxy, before the flows that lead to them (`services`).
 //!
 //! Not here: decisions (`policy::realize`), flows (`pipeline::policy`), answers to what is rejected
 //! (`pipeline::reject`), lines of the log (`policy::audit`).
@@ -21,6 +22,7 @@ mod pods;
 mod report;
 mod resolver;
 mod run;
+mod services;
 
 use pipeline::Category;
 use switch::bridge::Owner;
@@ -31,6 +33,7 @@ pub use dns::DnsCounts;
 pub use gate::Gate;
 pub(crate) use resolver::DnsServer;
 pub(crate) use run::{AntreaPolicies, PolicyLoop};
+pub(crate) use services::{ServiceEvent, TellPolicies, channel};
 
 /// Owner of policies' flows on the bridge.
 pub const OWNER: Owner = Owner(Category::NetworkPolicy.number());

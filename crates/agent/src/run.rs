@@ -148,11 +148,12 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     let policy_config = policy_config(&network.node, host_mark);
     let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
     bridge.set(policy::OWNER, "node", node_flows);
+    let (tell_policies, services) = policy::channel();
     match &api {
         Some(client) if setup::is_served(&options) => {
             let counts_tx = watch::Sender::default();
             registry.follow_services(counts_tx.clone());
-            let shown = setup::Shown { counts_tx, host_tx };
+            let shown = setup::Shown { counts_tx, host_tx, policies: tell_policies };
             let (node, seen) = (&network.node, (client, nodes_rx.clone()));
             let services = setup::prepare(&options, network.datapath, node, &bridge, seen, shown)?;
             tasks.spawn(services.run(stop.clone()));
@@ -182,6 +183,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                 network: network.node.clone(),
                 config: realize::Config {
                     min_ttl: Duration::from_secs(options.config.fqdn_cache_min_ttl),
+                    serves: serves(&options),
                     ..realize::Config::new(policy_config)
                 },
                 antrea_policies,
@@ -190,6 +192,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                 interfaces: interfaces.clone(),
                 restored: restored.clone(),
                 audit: audit_config(&options),
+                services,
                 dns_server: DnsServer::choose(
                     options.config.dns_server_override.as_deref().unwrap_or_default(),
                     options.environment.kube_dns.as_ref(),
@@ -509,6 +512,15 @@ fn audit_config(options: &Options) -> AuditConfig {
         path: options.log_dir.join("networkpolicy/np.log"),
         max_size: number("auditLogging.maxSize").saturating_mul(1 << 20),
         max_backups: usize::try_from(number("auditLogging.maxBackups")).unwrap_or(0),
+    }
+}
+
+/// Which connections to Services rules can be about.
+fn serves(options: &Options) -> realize::Serves {
+    match (setup::is_served(options), setup::is_for_all(options)) {
+        (false, _) => realize::Serves::Nothing,
+        (true, false) => realize::Serves::Pods,
+        (true, true) => realize::Serves::Everybody,
     }
 }
 

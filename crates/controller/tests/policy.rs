@@ -156,7 +156,11 @@ async fn webhooks_refuse_with_field_and_reason_and_fill_in() {
     for (text, want) in [
         (policy("bad", ", tier: nowhere", "{action: Drop}"), "spec.tier: there is no tier"),
         (
-            policy("bad", ", egress: [{action: Drop, toServices: [{name: a, namespace: b}]}]", ""),
+            policy(
+                "bad",
+                ", egress: [{action: Drop, toServices: [{name: a, namespace: b}], ports: [{port: 1}]}]",
+                "",
+            ),
             "spec.egress[0].toServices",
         ),
         (

@@ -192,7 +192,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 25] = [
+const SCENARIOS: [Scenario; 26] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -330,6 +330,12 @@ const SCENARIOS: [Scenario; 25] = [
         about: "nodes and the outside reach Services: node ports, load balancers, policies, ranges",
         needs: Needs::Nothing,
         run: services::node::run,
+    },
+    Scenario {
+        name: "policy-services",
+        about: "policies by the Service that is dialled, and at NodePorts: who may, and who is told not to",
+        needs: Needs::Nothing,
+        run: services::rules::run,
     },
     Scenario {
         name: "services-faults",

@@ -24,6 +24,7 @@ mod nets;
 mod priority;
 mod resolve;
 mod service;
+mod service_groups;
 mod snapshot;
 mod status;
 mod table;
@@ -35,9 +36,9 @@ use std::time::Duration;
 
 use apis::controlplane::{
     AddressGroup, AddressGroupPatch, AppliedToGroup, AppliedToGroupPatch, NetworkPolicy,
-    NetworkPolicyReference,
+    NetworkPolicyReference, ObjectName,
 };
-use openflow::{ConjId, Flow, OfPort};
+use openflow::{ConjId, Flow, GroupId, OfPort};
 use pipeline::policy::{Direction, Isolation, PolicyConfig, dns_flows};
 
 pub use groups::PodKey;
@@ -56,6 +57,7 @@ use install::{InstalledPart, Slots};
 use isolation::{Isolated, IsolatedPods, PlacedPod};
 use names::Names;
 use resolve::Keys;
+use service_groups::ServiceGroups;
 use table::{FlowId, FlowTable, Slot};
 
 /// What does not change while the agent runs.
@@ -70,6 +72,19 @@ pub struct Config {
     pub longest_hold: Duration,
     /// Addresses of names are good for at least so long.
     pub min_ttl: Duration,
+    /// Which Services this node serves.
+    pub serves: Serves,
+}
+
+/// Which connections to Services a node translates itself, so that rules can be about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Serves {
+    /// None.
+    Nothing,
+    /// Those of its Pods.
+    Pods,
+    /// Those of anybody, at its NodePorts too.
+    Everybody,
 }
 
 impl Config {
@@ -81,6 +96,7 @@ impl Config {
             id_rest: Duration::from_secs(60),
             longest_hold: Duration::from_secs(10),
             min_ttl: Duration::ZERO,
+            serves: Serves::Nothing,
         }
     }
 }
@@ -151,6 +167,10 @@ pub enum Event {
     },
     /// Addresses of names that were known before the start; comes before the policies.
     NamesRestored(Vec<Known>),
+    /// These are all Services that have groups on this node, with those groups.
+    ReplaceServices(Vec<(ObjectName, Vec<GroupId>)>),
+    /// A Service has these groups now; told before a packet can meet them.
+    ServiceGroups(ObjectName, Vec<GroupId>),
     /// These flows, and no others, are wanted and not on the switch.
     Refused(Vec<RefusedFlow>),
     /// Time has passed.
@@ -255,6 +275,7 @@ pub struct Realizer {
     waiting: BTreeMap<PodKey, AsOf>,
     bookmarks: Bookmarks,
     names: Names,
+    services: ServiceGroups,
     ids: Ids,
     /// Whose number it is: policy and rule.
     by_id: HashMap<ConjId, (String, RuleOwner)>,
@@ -298,6 +319,7 @@ impl Realizer {
             waiting: BTreeMap::new(),
             bookmarks: Bookmarks::default(),
             names: Names::new(config.min_ttl),
+            services: ServiceGroups::default(),
             ids: Ids::new(config.id_rest),
             by_id: HashMap::new(),
             retired: VecDeque::new(),
@@ -342,7 +364,7 @@ impl Realizer {
         for event in events {
             self.take_in(now, event);
         }
-        if self.replaced.len() == 3 {
+        if self.replaced.len() == 3 && !self.waits_for_services(now) {
             self.settle(now, take);
         }
         self.hand_on(take);
@@ -360,7 +382,22 @@ impl Realizer {
         let groups = self.applied_to.values().filter_map(|group| group.gone.as_ref());
         let holds = policies.chain(groups).chain(self.left_out.values());
         let holds = holds.map(|hold| hold.deadline(longest));
-        holds.chain(self.names.deadline()).min()
+        let services = self.services.deadline(longest);
+        holds.chain(self.names.deadline()).chain(services).min()
+    }
+
+    /// Whether rules that are on the switch since before the start would lose their Services: those
+    /// come from elsewhere, and soon, but perhaps never.
+    fn waits_for_services(&mut self, now: Duration) -> bool {
+        let none = self.synced || self.config.serves == Serves::Nothing;
+        let named = || {
+            let targets = self.applied_to.values().any(|group| !group.services.is_empty());
+            targets || self.services.is_used()
+        };
+        if none || self.services.is_listed() || !named() {
+            return false;
+        }
+        self.services.wait(now, self.config.longest_hold)
     }
 
     /// What a rule's number stands for, or stood for until a short while ago.
@@ -487,6 +524,15 @@ impl Realizer {
                 self.stale.extend(changed);
             }
             Event::NamesRestored(known) => self.names.restore(now, known),
+            Event::ReplaceServices(all) => {
+                let changed = self.services.replace(now, all);
+                changed.iter().for_each(|service| self.service_changed(service));
+            }
+            Event::ServiceGroups(service, groups) => {
+                if self.services.set(now, &service, groups) {
+                    self.service_changed(&service);
+                }
+            }
             Event::Refused(flows) => self.refused(flows),
             Event::Tick => {}
         }
@@ -535,6 +581,13 @@ impl Realizer {
         }
     }
 
+    fn service_changed(&mut self, service: &ObjectName) {
+        self.stale.extend(self.services.users(service).map(str::to_owned));
+        let groups = self.applied_to.iter().filter(|(_, group)| group.services.contains(service));
+        let names: Vec<String> = groups.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
+    }
+
     fn users_of_applied_to_are_stale(&mut self, name: &str) {
         self.stale.extend(self.applied_to_users.get(name).into_iter().flatten().cloned());
     }
@@ -581,6 +634,9 @@ impl Realizer {
         let expired = self.names.expire(now);
         self.stale.extend(expired.policies);
         self.ops.extend(expired.ask.into_iter().map(Op::Resolve));
+        for service in self.services.expire(now) {
+            self.service_changed(&service);
+        }
         self.end_holds(now);
         self.drop_gone(now);
         for uid in std::mem::take(&mut self.stale) {

@@ -67,6 +67,7 @@ pub struct Engine {
     /// Groups by the selector that they use, at the selector's number.
     groups_by_selector: Vec<groups::Users>,
     node_groups: FxHashSet<GroupId>,
+    service_groups: FxHashSet<GroupId>,
     policies: Slab<PolicyId, Policy>,
     policy_by_name: HashTable<PolicyId>,
     policy_by_uid: HashTable<PolicyId>,

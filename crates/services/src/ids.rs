@@ -63,6 +63,11 @@ impl Ids {
         id
     }
 
+    /// The numbers of a port's groups.
+    pub(crate) fn of_port(&self, port: &Arc<PortKey>) -> impl Iterator<Item = u32> {
+        Kind::ALL.into_iter().filter_map(|kind| self.of.get(&(port.clone(), kind)).copied())
+    }
+
     /// The next number that nobody has or had lately.
     fn free(&self, hash: u32) -> u32 {
         let numbers = (0..COUNT).map(|step| FIRST + (hash % COUNT + step) % COUNT);

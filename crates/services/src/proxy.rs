@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use apis::service::{EndpointSlice, Service, ServiceName, SliceName};
 use ipnet::IpNet;
+use openflow::GroupId;
 use pipeline::service::{Endpoint, Frontend, FrontendAddress, Protocol};
 
 use crate::claims::{Claim, Claims};
@@ -213,6 +214,17 @@ impl Proxy {
     pub fn ports(&self) -> impl Iterator<Item = (&Arc<PortKey>, &PortPlan)> {
         let ports = self.entries.values().flat_map(|entry| entry.ports.values());
         ports.map(|port| (&port.key, &port.plan)).filter(|(_, plan)| !plan.is_empty())
+    }
+
+    /// The groups of a Service, in order: those that its connections go by, and those that they went
+    /// by and may again.
+    #[must_use]
+    pub fn groups(&self, service: &ServiceName) -> Vec<GroupId> {
+        let ports = self.entries.get(service).into_iter().flat_map(|entry| entry.ports.values());
+        let mut groups: Vec<GroupId> =
+            ports.flat_map(|port| self.ids.of_port(&port.key)).map(GroupId).collect();
+        groups.sort_unstable();
+        groups
     }
 
     /// All servers in use.

@@ -32,6 +32,7 @@ use super::gate::{Gate, GateEvent};
 use super::known::{KeptName, Known, KnownNames, today};
 use super::pods::{Pods, local_pod};
 use super::resolver::{self, DnsServer};
+use super::services::{HearServices, Told};
 use super::{Counts, DnsCounts, OWNER, packets, report};
 use crate::cni::PodRecord;
 
@@ -82,6 +83,8 @@ pub(crate) struct PolicyLoop {
     pub(crate) restored: watch::Receiver<bool>,
     /// How the audit log is kept.
     pub(crate) audit: AuditConfig,
+    /// What the proxy tells.
+    pub(crate) services: HearServices,
     /// Who is asked for names.
     pub(crate) dns_server: DnsServer,
     /// Where counts are shown.
@@ -184,6 +187,8 @@ impl PolicyLoop {
         };
         running.step(vec![Event::Recovered(recovered), Event::NamesRestored(known_names.load())]);
         running.list(&self.interfaces.borrow_and_update().clone());
+        let mut services = self.services;
+        services.follows_tx.send_replace(true);
         let held = first_lists(&mut fed_rx, &known).await;
         running.take(held);
 
@@ -219,6 +224,11 @@ impl PolicyLoop {
                     for record in running.records.iter().filter(of_pod) {
                         self.gate.open(&record.attachment);
                     }
+                }
+                // Nobody tells anything where no Services are served.
+                Some(first) = services.told_rx.recv() => {
+                    let rest = std::iter::from_fn(|| services.told_rx.try_recv().ok());
+                    running.serve(std::iter::once(first).chain(rest));
                 }
                 Ok(()) = self.interfaces.changed() => {
                     let records = self.interfaces.borrow_and_update().clone();
@@ -467,6 +477,20 @@ impl Running {
     fn list(&mut self, records: &Arc<Vec<PodRecord>>) {
         let events = self.pods.list(records);
         self.step(events);
+    }
+
+    /// Takes in which groups Services have; the proxy goes on when what follows was handed on.
+    fn serve(&mut self, told: impl Iterator<Item = Told>) {
+        let (mut events, mut waiting) = (Vec::new(), Vec::new());
+        for Told { event, done_tx } in told {
+            events.extend(event.into_events());
+            waiting.push(done_tx);
+        }
+        self.step(events);
+        for done_tx in waiting {
+            // Who does not wait any more does not matter.
+            let _ = done_tx.send(());
+        }
     }
 
     /// Finds flows of ours that the switch refused.

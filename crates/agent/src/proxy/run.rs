@@ -1,15 +1,17 @@
 //! The loop around the state machine: takes in what changed, carries out what follows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use apis::controlplane::ObjectName;
+use apis::service::ServiceName;
 use ipnet::IpNet;
 use kube_io::Client;
-use openflow::Intent;
+use openflow::{GroupId, Intent};
 use pipeline::NodeConfig;
 use pipeline::service::{Endpoint, endpoint_flows, frontend_flows, group};
 use services::{Changes, Config, Event, HostWants, PortPlan, Presence, Proxy, Stale};
@@ -24,6 +26,7 @@ use super::known::Known;
 use super::stale::Forget;
 use super::{OWNER, feed, packets};
 use crate::nodes::NodeList;
+use crate::policy::{ServiceEvent, TellPolicies};
 
 /// Events that are taken in together.
 const BATCH: usize = 512;
@@ -63,6 +66,8 @@ pub(crate) struct ProxyLoop {
     pub(crate) counts_tx: watch::Sender<Counts>,
     /// Where is shown what the host is to do.
     pub(crate) host_tx: HostWantsTx,
+    /// Who has to know groups before there are flows to them.
+    pub(crate) policies: TellPolicies,
 }
 
 /// What waits for flows to be on the switch.
@@ -81,6 +86,9 @@ struct Running {
     health_checks: Option<HealthChecks>,
     counts_tx: watch::Sender<Counts>,
     host_tx: HostWantsTx,
+    policies: TellPolicies,
+    /// The groups of Services, as policies were told.
+    told: BTreeMap<ServiceName, Vec<GroupId>>,
     after_tx: mpsc::UnboundedSender<After>,
     synced_tx: watch::Sender<bool>,
 }
@@ -114,6 +122,8 @@ impl ProxyLoop {
             health_checks: self.answers_health_checks.then(HealthChecks::default),
             counts_tx: self.counts_tx,
             host_tx: self.host_tx,
+            policies: self.policies,
+            told: BTreeMap::new(),
             after_tx,
             synced_tx,
         };
@@ -130,7 +140,7 @@ impl ProxyLoop {
                 biased;
                 Ok(()) = self.nodes_rx.changed() => {
                     let nodes = self.nodes_rx.borrow_and_update().clone();
-                    running.step(node_events(&nodes, &node));
+                    running.step(node_events(&nodes, &node)).await;
                 }
                 n = events_rx.recv_many(&mut events, BATCH) => {
                     if n == 0 {
@@ -138,7 +148,7 @@ impl ProxyLoop {
                     }
                     listed.0 |= events.iter().any(|event| matches!(event, Event::Services(_)));
                     listed.1 |= events.iter().any(|event| matches!(event, Event::Slices(_)));
-                    running.step(std::mem::take(&mut events));
+                    running.step(std::mem::take(&mut events)).await;
                     if *running.synced_tx.borrow() {
                         load_at = None;
                         save_at.get_or_insert(Instant::now() + SAVE_AFTER);
@@ -153,7 +163,7 @@ impl ProxyLoop {
                             Event::Services(_) => !listed.0,
                             _ => !listed.1,
                         };
-                        running.step(events.into_iter().filter(is_wanted).collect());
+                        running.step(events.into_iter().filter(is_wanted).collect()).await;
                     }
                 }
                 () = at(save_at) => {
@@ -191,9 +201,10 @@ fn node_events(nodes: &NodeList, own_name: &str) -> Vec<Event> {
 }
 
 impl Running {
-    fn step(&mut self, events: Vec<Event>) {
+    async fn step(&mut self, events: Vec<Event>) {
         let since = Instant::now();
         let changes = self.proxy.step(events);
+        self.tell_policies(&changes).await;
         for (port, address) in &changes.conflicts {
             tracing::warn!(%port, ?address, "another Service has this address and port: not served");
         }
@@ -230,6 +241,35 @@ impl Running {
             self.bridge.synced(OWNER);
             let n_ports = self.proxy.ports().count();
             tracing::info!(n_ports, n_endpoints = self.proxy.endpoints().count(), "Services");
+        }
+    }
+
+    /// Tells policies which groups Services have from now on, before any flow leads to them.
+    async fn tell_policies(&mut self, changes: &Changes) {
+        let touched: BTreeSet<&ServiceName> =
+            changes.ports.iter().map(|(key, _)| &key.service).collect();
+        let mut differ = Vec::new();
+        for service in touched {
+            let groups = self.proxy.groups(service);
+            let known = self.told.get(service).map(Vec::as_slice).unwrap_or_default();
+            if known == groups {
+                continue;
+            }
+            let name = ObjectName {
+                namespace: (*service.namespace).to_owned(),
+                name: (*service.name).to_owned(),
+            };
+            differ.push((name, groups.clone()));
+            match groups.is_empty() {
+                true => drop(self.told.remove(service)),
+                false => drop(self.told.insert(service.clone(), groups)),
+            }
+        }
+        let is_first = self.proxy.is_synced() && !*self.synced_tx.borrow();
+        if is_first {
+            self.policies.tell(ServiceEvent::All(differ)).await;
+        } else if !differ.is_empty() {
+            self.policies.tell(ServiceEvent::Changed(differ)).await;
         }
     }
 }

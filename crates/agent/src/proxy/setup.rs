@@ -22,6 +22,7 @@ use super::{Counts, OWNER};
 use crate::datapath::Datapath;
 use crate::nodes::NodeList;
 use crate::options::{NodeListSource, Options};
+use crate::policy::TellPolicies;
 
 /// Whether this agent serves Services: they are known of the API server only.
 pub(crate) fn is_served(options: &Options) -> bool {
@@ -95,6 +96,8 @@ pub(crate) struct Shown {
     pub(crate) counts_tx: watch::Sender<Counts>,
     /// What the host is to do.
     pub(crate) host_tx: HostWantsTx,
+    /// Which groups there are.
+    pub(crate) policies: TellPolicies,
 }
 
 /// Puts the flows that all Services share on the bridge, and prepares the loop.
@@ -137,6 +140,7 @@ pub(crate) fn prepare(
         answers_health_checks: proxy.health_checks && for_all,
         counts_tx: shown.counts_tx,
         host_tx: shown.host_tx,
+        policies: shown.policies,
     })
 }
 

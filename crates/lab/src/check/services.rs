@@ -10,6 +10,7 @@ mod kube_proxy;
 mod near;
 pub(super) mod node;
 mod ports;
+pub(super) mod rules;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -41,6 +41,7 @@ pub fn policy(
     }
     judge.names(spec);
     judge.places(spec);
+    judge.services(spec);
     for (n, target) in spec.applied_to.iter().enumerate() {
         judge.target(&format!("spec.appliedTo[{n}]"), target);
     }
@@ -144,6 +145,75 @@ impl Judge {
         }
     }
 
+    /// What is applied to Services is about their NodePorts: who comes in from where, and nothing else.
+    fn services(&mut self, spec: &NetworkPolicySpec) {
+        self.unmixed("spec.appliedTo", &spec.applied_to);
+        let shared = first_service(&spec.applied_to);
+        if let Some(n) = shared.filter(|_| !spec.egress.is_empty()) {
+            self.refuse(format!("spec.appliedTo[{n}].service"), "it goes with no egress rules");
+        }
+        for (n, rule) in spec.egress.iter().enumerate() {
+            if let Some(at) = first_service(&rule.applied_to) {
+                let field = format!("spec.egress[{n}].appliedTo[{at}].service");
+                self.refuse(field, "it is for ingress rules");
+            }
+        }
+        for (n, rule) in spec.ingress.iter().enumerate() {
+            let field = format!("spec.ingress[{n}]");
+            self.unmixed(&format!("{field}.appliedTo"), &rule.applied_to);
+            if shared.or(first_service(&rule.applied_to)).is_none() {
+                continue;
+            }
+            for (n, _) in rule.from.iter().enumerate().filter(|(_, peer)| peer.ip_block.is_none()) {
+                let reason = "a rule that is applied to Services knows ipBlocks only";
+                self.refuse(format!("{field}.from[{n}]"), reason);
+            }
+        }
+    }
+
+    fn unmixed(&mut self, field: &str, targets: &[AppliedTo]) {
+        let others = targets.iter().any(|target| target.service.is_none());
+        if let Some(n) = first_service(targets).filter(|_| others) {
+            self.refuse(format!("{field}[{n}].service"), "it goes with no targets but Services");
+        }
+    }
+
+    fn peer_services(&mut self, field: &str, side: &str, rule: &Rule) {
+        if rule.to_services.is_empty() {
+            return;
+        }
+        let list = format!("{field}.toServices");
+        if side == "from" {
+            self.refuse(list, "it is for egress rules");
+            return;
+        }
+        if !rule.to.is_empty() || !rule.ports.is_empty() || !rule.protocols.is_empty() {
+            self.refuse(list, "it goes with no to, ports or protocols");
+            return;
+        }
+        for (n, service) in rule.to_services.iter().enumerate() {
+            let field = format!("{list}[{n}]");
+            if service.name.is_empty() {
+                self.refuse(format!("{field}.name"), "it is needed");
+            }
+            let namespace = service.namespace.as_deref().unwrap_or_default();
+            if namespace.is_empty() && self.scope == PolicyScope::Cluster {
+                self.refuse(format!("{field}.namespace"), "it is needed");
+            }
+            self.reach(&field, service.scope.as_ref());
+        }
+    }
+
+    fn reach(&mut self, field: &str, scope: Option<&Scope>) {
+        match scope {
+            None | Some(Scope::Cluster) => {}
+            Some(Scope::ClusterSet) => self.refuse(format!("{field}.scope"), NOT_YET),
+            Some(Scope::Unknown(word)) => {
+                self.refuse(format!("{field}.scope"), format!("unknown scope {word:?}"));
+            }
+        }
+    }
+
     fn selector(&mut self, field: &str, name: &str, selector: Option<&LabelSelector>) {
         if let Some(Err(error)) = selector.map(Selector::compile) {
             self.refuse(format!("{field}.{name}"), error.to_string());
@@ -180,7 +250,6 @@ impl Judge {
             self.refuse(format!("{field}.{name}"), "it goes with no other field");
         }
         for (name, set) in [
-            ("service", target.service.is_some()),
             ("nodeSelector", target.node_selector.is_some()),
             ("externalEntitySelector", target.external_entity_selector.is_some()),
         ] {
@@ -192,6 +261,7 @@ impl Judge {
             for (name, set) in [
                 ("namespaceSelector", target.namespace_selector.is_some()),
                 ("serviceAccount", target.service_account.is_some()),
+                ("service", target.service.is_some()),
             ] {
                 if set {
                     self.refuse(format!("{field}.{name}"), "it is for cluster-wide policies");
@@ -207,11 +277,7 @@ impl Judge {
         if let RuleAction::Unknown(word) = &rule.action {
             self.refuse(format!("{field}.action"), format!("unknown action {word:?}"));
         }
-        if !rule.to_services.is_empty() {
-            let others = !peers.is_empty() || !rule.ports.is_empty() || !rule.protocols.is_empty();
-            let reason = if others { "it goes with no to, ports or protocols" } else { NOT_YET };
-            self.refuse(format!("{field}.toServices"), reason);
-        }
+        self.peer_services(field, side, rule);
         if !rule.l7_protocols.is_empty() {
             self.refuse(format!("{field}.l7Protocols"), NOT_YET);
         }
@@ -330,13 +396,7 @@ impl Judge {
                 self.refuse(format!("{field}.fqdn"), "it goes with no Pass");
             }
         }
-        match &peer.scope {
-            None | Some(Scope::Cluster) => {}
-            Some(Scope::ClusterSet) => self.refuse(format!("{field}.scope"), NOT_YET),
-            Some(Scope::Unknown(word)) => {
-                self.refuse(format!("{field}.scope"), format!("unknown scope {word:?}"));
-            }
-        }
+        self.reach(field, peer.scope.as_ref());
         if self.scope == PolicyScope::Namespace {
             for (name, set) in
                 [("namespaces", relative), ("serviceAccount", peer.service_account.is_some())]
@@ -367,6 +427,11 @@ impl Judge {
             }
         }
     }
+}
+
+/// The first of these targets that is a Service.
+fn first_service(targets: &[AppliedTo]) -> Option<usize> {
+    targets.iter().position(|target| target.service.is_some())
 }
 
 /// Judges a network with its exceptions.

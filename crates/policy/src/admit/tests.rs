@@ -96,7 +96,25 @@ fn policies() {
         (own(json!({"serviceAccount": {"name": "a", "namespace": "b"}})), ""),
         (own(json!({"podSelector": {}, "namespaceSelector": labels("team")})), ""),
         (own(json!({"group": "g", "podSelector": {}})), "spec.appliedTo[0].group"),
-        (own(json!({"service": {"name": "a", "namespace": "b"}})), "spec.appliedTo[0].service"),
+        (own(json!({"service": {"name": "a", "namespace": "b"}})), ""),
+        (
+            own(json!({"service": {"name": "a", "namespace": "b"}, "podSelector": {}})),
+            "spec.appliedTo[0].service",
+        ),
+        (
+            own(json!({"service": {"name": "a", "namespace": "b"}, "nodeSelector": {}})),
+            "spec.appliedTo[0].service",
+        ),
+        (
+            json!({"appliedTo": [], "egress": [{"action": "Drop",
+                "appliedTo": [{"service": {"name": "a", "namespace": "b"}}]}]}),
+            "spec.egress[0].appliedTo[0].service",
+        ),
+        (
+            json!({"appliedTo": [], "ingress": [{"action": "Drop", "appliedTo": [
+                {"service": {"name": "a", "namespace": "b"}}, {"podSelector": {}}]}]}),
+            "spec.ingress[0].appliedTo[0].service",
+        ),
         (own(json!({"nodeSelector": {}})), "spec.appliedTo[0].nodeSelector"),
         (
             own(
@@ -169,7 +187,43 @@ fn policies() {
             "spec.egress[0].to[0].ipBlock.except[0]",
         ),
         (to(json!({})), "spec.egress[0].to[0]"),
-        (egress("Allow", json!({"toServices": [{"name": "a"}]})), "spec.egress[0].toServices"),
+        (egress("Allow", json!({"toServices": [{"name": "a", "namespace": "b"}]})), ""),
+        (
+            egress(
+                "Pass",
+                json!({"toServices": [
+                {"name": "a", "namespace": "b", "scope": "Cluster"}, {"name": "c", "namespace": "d"}]}),
+            ),
+            "",
+        ),
+        (
+            egress("Allow", json!({"toServices": [{"name": "a"}]})),
+            "spec.egress[0].toServices[0].namespace",
+        ),
+        (
+            egress("Allow", json!({"toServices": [{"name": "", "namespace": "b"}]})),
+            "spec.egress[0].toServices[0].name",
+        ),
+        (
+            egress(
+                "Allow",
+                json!({"toServices": [
+                {"name": "a", "namespace": "b", "scope": "ClusterSet"}]}),
+            ),
+            "spec.egress[0].toServices[0].scope",
+        ),
+        (
+            egress(
+                "Allow",
+                json!({"toServices": [
+                {"name": "a", "namespace": "b", "scope": "Galaxy"}]}),
+            ),
+            "spec.egress[0].toServices[0].scope",
+        ),
+        (
+            json!({"ingress": [{"action": "Drop", "toServices": [{"name": "a", "namespace": "b"}]}]}),
+            "spec.ingress[0].toServices",
+        ),
         (
             egress("Allow", json!({"toServices": [{"name": "a"}], "ports": [{"port": 1}]})),
             "spec.egress[0].toServices",
@@ -185,11 +239,28 @@ fn policies() {
             ),
             "spec.egress[0].toServices",
         ),
-        // 7: what is applied to Services is refused altogether.
+        // 7: peers of what is applied to Services.
         (
             json!({"appliedTo": [{"service": {"name": "a", "namespace": "b"}}],
                 "ingress": [{"action": "Drop", "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}),
-            "spec.appliedTo[0].service",
+            "",
+        ),
+        (
+            json!({"appliedTo": [{"service": {"name": "a", "namespace": "b"}}],
+                "ingress": [{"action": "Drop", "from": [
+                    {"ipBlock": {"cidr": "10.0.0.0/8"}}, {"podSelector": {}}]}]}),
+            "spec.ingress[0].from[1]",
+        ),
+        (
+            json!({"appliedTo": [], "ingress": [{"action": "Drop", "from": [{"group": "g"}],
+                "appliedTo": [{"service": {"name": "a", "namespace": "b"}}]}]}),
+            "spec.ingress[0].from[0]",
+        ),
+        (
+            json!({"appliedTo": [], "ingress": [
+                {"action": "Drop", "appliedTo": [{"service": {"name": "a", "namespace": "b"}}]},
+                {"action": "Drop", "from": [{"podSelector": {}}], "appliedTo": [{"podSelector": {}}]}]}),
+            "",
         ),
         // 8: domain names.
         (to(json!({"fqdn": "*.example.com"})), ""),

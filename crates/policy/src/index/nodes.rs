@@ -129,7 +129,7 @@ impl Index {
     }
 
     /// The Nodes that have been seen.
-    pub fn seen_nodes(&self) -> impl Iterator<Item = NodeId> {
+    pub fn seen_nodes(&self) -> impl Iterator<Item = NodeId> + Clone {
         (0u32..).zip(&self.nodes).filter(|(_, slot)| slot.seen.is_some()).map(|(id, _)| NodeId(id))
     }
 }

@@ -11,10 +11,12 @@ use super::hold::Hold;
 /// A Pod by Namespace and name.
 pub type PodKey = ObjectName;
 
-/// Targets: Pods of this node.
+/// Targets: Pods of this node, or Services.
 #[derive(Debug, Default)]
 pub(super) struct AppliedTo {
     pub(super) members: BTreeMap<PodKey, GroupMember>,
+    /// Services, at whose NodePorts rules are looked at.
+    pub(super) services: BTreeSet<ObjectName>,
     /// Set while the group is gone from the controller, and kept for those who use it.
     pub(super) gone: Option<Hold>,
 }
@@ -39,9 +41,11 @@ pub(super) struct AddressDelta {
 impl AppliedTo {
     /// Replaces all members. Says whether something changed.
     pub(super) fn replace(&mut self, members: Vec<GroupMember>) -> bool {
+        let services = services(&members).cloned().collect();
         let members = by_pod(members);
-        let changed = self.members != members || self.gone.is_some();
-        self.members = members;
+        let same = self.members == members && self.services == services;
+        let changed = !same || self.gone.is_some();
+        (self.members, self.services) = (members, services);
         self.gone = None;
         changed
     }
@@ -49,6 +53,12 @@ impl AppliedTo {
     /// Changes some members. Those removed go first: a member whose ports changed is in both.
     pub(super) fn patch(&mut self, added: Vec<GroupMember>, removed: &[GroupMember]) -> bool {
         let mut changed = false;
+        for service in services(removed) {
+            changed |= self.services.remove(service);
+        }
+        for service in services(&added) {
+            changed |= self.services.insert(service.clone());
+        }
         for member in removed {
             if let Some(pod) = &member.pod {
                 changed |= self.members.remove(pod).is_some();
@@ -64,6 +74,10 @@ impl AppliedTo {
     pub(super) fn hold(&mut self, now: Duration) {
         self.gone.get_or_insert_with(|| Hold::new(now));
     }
+}
+
+fn services(members: &[GroupMember]) -> impl Iterator<Item = &ObjectName> {
+    members.iter().filter_map(|member| member.service.as_ref())
 }
 
 fn by_pod(members: Vec<GroupMember>) -> BTreeMap<PodKey, GroupMember> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apis::controlplane::{Direction as RuleDirection, NetworkPolicy};
+use apis::controlplane::{Direction as RuleDirection, NetworkPolicy, ObjectName};
 use openflow::{ConjId, Flow};
 use pipeline::fields::{
     BASELINE_RULE_MAX, BASELINE_RULE_MIN, K8S_RULE_MAX, K8S_RULE_MIN, RULE_MAX, RULE_MIN,
@@ -55,7 +55,7 @@ impl Ranked {
     fn new(place: Place) -> Self {
         let (lowest, highest) = match place {
             Place::Baseline => (BASELINE_RULE_MIN, BASELINE_RULE_MAX),
-            Place::Tiered | Place::Kubernetes => (RULE_MIN, RULE_MAX),
+            Place::Tiered | Place::Kubernetes | Place::NodePort => (RULE_MIN, RULE_MAX),
         };
         Self {
             assigner: Assigner::new(lowest, highest),
@@ -126,6 +126,11 @@ impl Slots {
     fn may_be_full(&self, slot: Slot) -> bool {
         self.users.get(&slot).is_some_and(|n_users| *n_users > MAX_RULES_PER_FLOW)
     }
+}
+
+/// The Services whose connections a policy's rules are about.
+fn services_of(policy: &NetworkPolicy) -> impl Iterator<Item = &ObjectName> {
+    policy.rules.iter().flat_map(|rule| &rule.peer().to_services)
 }
 
 /// The groups that a policy names.
@@ -234,6 +239,7 @@ impl Realizer {
             self.policies.remove(&uid);
             self.names.use_patterns(now, &uid, BTreeSet::new());
             let noted = self.noted.remove(&uid).unwrap_or_default();
+            self.services.use_by(&uid, BTreeSet::new());
             let maps = [&mut self.applied_to_users, &mut self.address_users];
             for (users, names) in maps.into_iter().zip(noted) {
                 names.iter().for_each(|name| forget_user(users, name, &uid));
@@ -246,7 +252,9 @@ impl Realizer {
         let Some(state) = self.policies.get(uid) else { return };
         let versions = [Some(&state.latest), state.installed.as_ref()];
         let (mut applied_to, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+        let mut services: BTreeSet<ObjectName> = BTreeSet::new();
         for policy in versions.into_iter().flatten() {
+            services.extend(services_of(policy).cloned());
             let (targets, peers) = groups_of(policy);
             applied_to.extend(targets.into_iter().map(str::to_owned));
             addresses.extend(peers.into_iter().map(str::to_owned));
@@ -262,6 +270,7 @@ impl Realizer {
             }
             noted[n] = names;
         }
+        self.services.use_by(uid, services);
     }
 
     /// Installs the latest version if it is complete, and then what the installed version asks for
@@ -281,6 +290,8 @@ impl Realizer {
             addresses: &self.addresses,
             pods: &self.pods,
             names: &self.names,
+            serves: self.config.serves,
+            services: &self.services,
         };
         let mut all = Vec::with_capacity(policy.rules.len());
         for (rule, identity) in policy.rules.iter().zip(identities) {

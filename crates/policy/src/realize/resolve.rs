@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apis::controlplane::{
-    Direction as RuleDirection, GroupMember, NetworkPolicy, NetworkPolicyRule, RuleAction,
+    Direction as RuleDirection, GroupMember, NetworkPolicy, NetworkPolicyRule, ObjectName,
+    RuleAction,
 };
 use ipnet::IpNet;
 use pipeline::Families;
 use pipeline::policy::{ClauseKey, Direction, Place, ServiceSpec, Verdict};
 
-use super::LocalPod;
 use super::groups::{Addresses, AppliedTo, PodKey};
 use super::ids::RuleOwner;
 use super::names::Names;
 use super::nets::difference;
 use super::priority::{PolicyPriority, Rank, say};
 use super::service::Services;
+use super::service_groups::ServiceGroups;
+use super::{LocalPod, Serves};
 
 /// Tiers from this priority on only count where no Kubernetes policy isolates a Pod.
 const FIRST_BASELINE_TIER: i32 = 253;
@@ -28,6 +30,8 @@ pub(super) struct Context<'a> {
     pub(super) addresses: &'a BTreeMap<String, Addresses>,
     pub(super) pods: &'a BTreeMap<PodKey, LocalPod>,
     pub(super) names: &'a Names,
+    pub(super) serves: Serves,
+    pub(super) services: &'a ServiceGroups,
 }
 
 /// A rule, or the part of it that has its own number: Pods for which a port's name means the same.
@@ -133,7 +137,8 @@ pub(super) fn resolve(
     let direction = direction_of(rule);
     let place = place_of(policy);
     let targets = local_targets(context, targets_of(policy, rule));
-    if targets.is_empty() {
+    let at_services = target_services(context, targets_of(policy, rule));
+    if targets.is_empty() && at_services.is_empty() {
         return resolved;
     }
     if place == Place::Kubernetes {
@@ -156,7 +161,26 @@ pub(super) fn resolve(
     let peer = rule.peer();
     for (unsupported, what) in [
         (!rule.l7_protocols.is_empty(), "layer 7 protocols are not supported yet"),
-        (!peer.to_services.is_empty(), "toServices is not supported yet"),
+        (
+            !peer.to_services.is_empty() && context.serves == Serves::Nothing,
+            "toServices needs antreaProxy.enable on this Node",
+        ),
+        (
+            !peer.to_services.is_empty() && direction == Direction::Ingress,
+            "toServices is for egress rules",
+        ),
+        (
+            !at_services.is_empty() && context.serves != Serves::Everybody,
+            "appliedTo.service needs antreaProxy.proxyAll on this Node",
+        ),
+        (
+            !at_services.is_empty() && direction == Direction::Egress,
+            "Services have no egress rules",
+        ),
+        (
+            !at_services.is_empty() && place == Place::Kubernetes,
+            "Kubernetes policies are not applied to Services",
+        ),
         (!peer.label_identities.is_empty(), "label identities are not supported"),
     ] {
         if unsupported {
@@ -171,7 +195,7 @@ pub(super) fn resolve(
     let services = Services::of(rule, &mut resolved.problems);
     let rank = match place {
         Place::Kubernetes => None,
-        Place::Tiered | Place::Baseline => Some(Rank {
+        Place::Tiered | Place::Baseline | Place::NodePort => Some(Rank {
             tier: policy.tier_priority.unwrap_or_default(),
             policy: PolicyPriority(policy.priority.unwrap_or_default()),
             rule: rule.priority,
@@ -194,7 +218,14 @@ pub(super) fn resolve(
         Direction::Ingress => build.ingress(rule, &targets),
         Direction::Egress => build.egress(rule, &targets),
     };
+    resolved.parts.extend(build.at_node_ports(rule, &at_services));
     resolved
+}
+
+/// The Services that a rule is applied to.
+fn target_services<'a>(context: &'a Context<'_>, groups: &[String]) -> BTreeSet<&'a ObjectName> {
+    let groups = groups.iter().filter_map(|name| context.applied_to.get(name));
+    groups.flat_map(|group| &group.services).collect()
 }
 
 /// A Pod of this node that a rule is applied to.
@@ -240,10 +271,12 @@ impl Build<'_> {
     fn egress(&self, rule: &NetworkPolicyRule, targets: &[Target<'_>]) -> Vec<Part> {
         let families = self.context.families;
         let ips = targets.iter().flat_map(|target| &target.pod.ips);
+        let through = self.context.services.of(&rule.to.to_services);
         let from: Vec<ClauseKey> =
             ips.filter(|ip| families.has(**ip)).map(|ip| ClauseKey::from_ip(*ip)).collect();
         if !self.services.has_names() {
-            let to = self.peer_nets(rule).into_iter().map(ClauseKey::to_net).collect();
+            let to = self.peer_nets(rule).into_iter().map(ClauseKey::to_net);
+            let to = to.chain(through.into_iter().map(ClauseKey::ToService)).collect();
             return self.part(from, to, self.services.fixed()).into_iter().collect();
         }
         let mut groups: BTreeMap<Option<Vec<ServiceSpec>>, BTreeSet<ClauseKey>> = BTreeMap::new();
@@ -261,6 +294,20 @@ impl Build<'_> {
             self.part(from.clone(), to.into_iter().collect(), services)
         };
         groups.into_iter().filter_map(part).collect()
+    }
+
+    /// What comes in at NodePorts of Services is one part, in a table of its own.
+    fn at_node_ports(
+        &self,
+        rule: &NetworkPolicyRule,
+        services: &BTreeSet<&ObjectName>,
+    ) -> Option<Part> {
+        let from = self.peer_nets(rule).into_iter().map(ClauseKey::from_net).collect();
+        let groups = self.context.services.of(services.iter().copied());
+        let to = groups.into_iter().map(ClauseKey::ToNodePort).collect();
+        let part = self.part(from, to, self.services.fixed())?;
+        let owner = RuleOwner::of(&[&part.owner.0, b"NodePort"]);
+        Some(Part { owner, direction: Direction::Egress, place: Place::NodePort, ..part })
     }
 
     /// None when a clause can be met by nothing.

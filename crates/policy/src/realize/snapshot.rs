@@ -90,7 +90,11 @@ impl Realizer {
             policies: self.policies.values().map(|state| Arc::clone(&state.latest)).collect(),
             applied_to_groups: applied_to
                 .map(|(name, group)| {
-                    let group_members: Vec<GroupMember> = group.members.values().cloned().collect();
+                    let services = group.services.iter().map(|service| GroupMember {
+                        service: Some(service.clone()),
+                        ..GroupMember::default()
+                    });
+                    let group_members = group.members.values().cloned().chain(services).collect();
                     AppliedToGroup { metadata: metadata(name), group_members }
                 })
                 .collect(),

@@ -3,6 +3,7 @@
 mod completeness;
 mod content;
 mod orders;
+mod services;
 mod size;
 pub(crate) mod switch;
 mod world;

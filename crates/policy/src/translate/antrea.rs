@@ -4,7 +4,8 @@
 //! has peers by the target's own namespace, each namespace of its targets gets a copy of the rule.
 
 use apis::controlplane::{
-    Direction, NetworkPolicyPeer, NetworkPolicyRule, PolicyType, Protocol, RuleAction, Service,
+    Direction, NetworkPolicyPeer, NetworkPolicyRule, ObjectName, PolicyType, Protocol, RuleAction,
+    Service,
 };
 use apis::policy::{
     AppliedTo, BASELINE_TIER_PRIORITY, DEFAULT_TIER, NamespaceMatch, NetworkPolicyPeer as Peer,
@@ -48,8 +49,13 @@ pub(super) fn translate(
     }
     let namespace = metadata.namespace.clone().filter(|_| kind == PolicyKind::Namespaced);
     let namespace = namespace.unwrap_or_default();
-    let mut policy = Policy { context, draft, namespace: &namespace };
-    let targets = policy.targets("spec.appliedTo", &spec.applied_to);
+    let mut policy = Policy { context, draft, namespace: &namespace, on_services: false };
+    let mut targets = policy.targets("spec.appliedTo", &spec.applied_to);
+    if !spec.egress.is_empty() && targets.iter().any(|target| target.service.is_some()) {
+        policy.draft.report("spec.appliedTo", "Services have no egress rules");
+        targets.retain(|target| target.service.is_none());
+    }
+    policy.on_services = targets.iter().any(|target| target.service.is_some());
     let all = || spec.ingress.iter().chain(&spec.egress);
     let relative = all().any(|rule| peers(rule).any(|peer| peer.namespaces.is_some()));
     let own_targets = relative || all().any(|rule| !rule.applied_to.is_empty());
@@ -72,16 +78,26 @@ fn peers(rule: &Rule) -> impl Iterator<Item = &Peer> {
     rule.from.iter().chain(&rule.to)
 }
 
-/// Targets of a policy or rule: Pods, under the name of the group that they will be.
+/// Targets of a policy or rule: Pods or a Service, under the name of the group that they will be.
 #[derive(Clone, Debug)]
 struct Target {
     name: GroupName,
     pods: Vec<PodsSpec>,
+    service: Option<ObjectName>,
 }
 
 impl Target {
     fn of(pods: PodsSpec) -> Self {
-        Self { name: pods.name(), pods: vec![pods] }
+        Self { name: pods.name(), pods: vec![pods], service: None }
+    }
+
+    fn of_service(namespace: &str, name: &str) -> Self {
+        let service = ObjectName { namespace: namespace.into(), name: name.into() };
+        Self {
+            name: GroupName::of_service(namespace, name),
+            pods: Vec::new(),
+            service: Some(service),
+        }
     }
 }
 
@@ -96,6 +112,8 @@ struct Policy<'a> {
     draft: Draft,
     /// The policy's namespace; empty for a cluster-wide policy.
     namespace: &'a str,
+    /// Whether rules without targets of their own are applied to Services.
+    on_services: bool,
 }
 
 impl Policy<'_> {
@@ -106,6 +124,12 @@ impl Policy<'_> {
                 Ok(target) => targets.push(target),
                 Err(error) => self.draft.report(format!("{field}[{n}]"), error),
             }
+        }
+        if all.iter().any(|own| own.service.is_some())
+            && all.iter().any(|own| own.service.is_none())
+        {
+            self.draft.report(field, "Services go with no other targets");
+            targets.retain(|target| target.service.is_none());
         }
         targets
     }
@@ -126,7 +150,6 @@ impl Policy<'_> {
             _ => return Err("fields that exclude each other".into()),
         }
         for (set, what) in [
-            (target.service.is_some(), "service"),
             (target.node_selector.is_some(), "nodeSelector"),
             (target.external_entity_selector.is_some(), "externalEntitySelector"),
         ] {
@@ -139,6 +162,12 @@ impl Policy<'_> {
                 return Err("serviceAccount is for cluster-wide policies".into());
             }
             return Ok(Target::of(account_pods(&account.namespace, &account.name)));
+        }
+        if let Some(service) = &target.service {
+            if !self.namespace.is_empty() {
+                return Err("service is for cluster-wide policies".into());
+            }
+            return Ok(Target::of_service(&service.namespace, &service.name));
         }
         if let Some(name) = &target.group {
             return self.named_target(name);
@@ -169,13 +198,18 @@ impl Policy<'_> {
         for problem in resolved.problems {
             self.draft.report(format!("group {name}"), problem);
         }
-        Ok(Target { name: GroupName::of_named(self.namespace, name), pods: resolved.source.pods })
+        let name = GroupName::of_named(self.namespace, name);
+        Ok(Target { name, pods: resolved.source.pods, service: None })
     }
 
     fn refer_targets(&mut self, targets: &[Target]) -> Vec<String> {
         let mut names = Vec::new();
         for target in targets {
-            let source = GroupSource { pods: target.pods.clone(), nodes: Vec::new() };
+            let source = GroupSource {
+                pods: target.pods.clone(),
+                nodes: Vec::new(),
+                service: target.service.clone(),
+            };
             let name = self.draft.refer(GroupKind::AppliedTo, target.name.clone(), source);
             if !names.contains(&name) {
                 names.push(name);
@@ -203,27 +237,39 @@ impl Policy<'_> {
             self.draft.report(format!("{field}.action"), reason);
             return;
         }
-        for (set, what) in [
-            (!rule.to_services.is_empty(), "toServices"),
-            (!rule.l7_protocols.is_empty(), "l7Protocols"),
-        ] {
-            if set {
-                self.draft.report(format!("{field}.{what}"), format!("{what} {NOT_YET}"));
-                return;
-            }
+        if !rule.l7_protocols.is_empty() {
+            self.draft.report(format!("{field}.l7Protocols"), format!("l7Protocols {NOT_YET}"));
+            return;
         }
-        let services = match self.services(field, rule) {
+        let mut services = match self.services(field, rule) {
             Services::Any => Vec::new(),
             Services::Of(services) if services.is_empty() => return,
             Services::Of(services) => services,
         };
-        let own;
+        let (mut own, blocks);
+        let mut on_services = self.on_services;
         let targets = match targets {
             Some(_) if !rule.applied_to.is_empty() => {
-                own = self.targets(&format!("{field}.appliedTo"), &rule.applied_to);
+                let at = format!("{field}.appliedTo");
+                own = self.targets(&at, &rule.applied_to);
+                on_services = own.iter().any(|target| target.service.is_some());
+                if on_services && direction == Direction::Out {
+                    self.draft.report(at, "Services have no egress rules");
+                    own.clear();
+                }
                 Some(own.as_slice())
             }
             targets => targets,
+        };
+        let rule = match on_services {
+            false => rule,
+            true => match self.only_blocks(field, rule, &mut services) {
+                Some(known) => {
+                    blocks = known;
+                    &blocks
+                }
+                None => return,
+            },
         };
         let sides = self.sides(direction, field, rule, &services);
         let mut made = NetworkPolicyRule {
@@ -249,6 +295,31 @@ impl Policy<'_> {
         for (peer, applied_to) in self.expand(field, &sides, targets) {
             self.push(NetworkPolicyRule { applied_to_groups: applied_to, ..made.clone() }, peer);
         }
+    }
+
+    /// A rule that is applied to Services without what means nothing there; none if nothing is left.
+    fn only_blocks(
+        &mut self,
+        field: &str,
+        rule: &Rule,
+        services: &mut Vec<Service>,
+    ) -> Option<Rule> {
+        let any_service = services.is_empty();
+        for (n, _) in rule.from.iter().enumerate().filter(|(_, peer)| peer.ip_block.is_none()) {
+            let reason = "a rule that is applied to Services knows ipBlocks only";
+            self.draft.report(format!("{field}.from[{n}]"), reason);
+        }
+        let mut known = rule.clone();
+        known.from.retain(|peer| peer.ip_block.is_some());
+        let named = |service: &Service| has_named_port(&Services::Of(vec![service.clone()]));
+        if services.iter().any(named) {
+            self.draft
+                .report(format!("{field}.ports"), "Services give ports no names of containers");
+            services.retain(|service| !named(service));
+        }
+        let any_peer = rule.from.is_empty();
+        let means = (any_peer || !known.from.is_empty()) && (any_service || !services.is_empty());
+        means.then_some(known)
     }
 
     fn push(&mut self, mut rule: NetworkPolicyRule, peer: NetworkPolicyPeer) {
@@ -368,6 +439,10 @@ impl Policy<'_> {
             Direction::Out => (&rule.to, "to"),
         };
         let mut sides = Sides { fixed: NetworkPolicyPeer::default(), relative: Vec::new() };
+        if !rule.to_services.is_empty() {
+            self.peer_services(direction, field, rule, &mut sides.fixed);
+            return sides;
+        }
         if peers.is_empty() {
             sides.fixed.ip_blocks = anywhere();
             if direction == Direction::Out && has_named_port(&Services::Of(services.to_vec())) {
@@ -385,6 +460,40 @@ impl Policy<'_> {
             }
         }
         sides
+    }
+
+    fn peer_services(
+        &mut self,
+        direction: Direction,
+        field: &str,
+        rule: &Rule,
+        all: &mut NetworkPolicyPeer,
+    ) {
+        let field = format!("{field}.toServices");
+        if direction == Direction::In {
+            self.draft.report(field, "toServices is for egress rules");
+            return;
+        }
+        if !rule.to.is_empty() || !rule.ports.is_empty() || !rule.protocols.is_empty() {
+            self.draft.report(field, "toServices goes with no to, ports or protocols");
+            return;
+        }
+        for (n, service) in rule.to_services.iter().enumerate() {
+            let own = (!self.namespace.is_empty()).then_some(self.namespace);
+            let named = service.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+            let found = match (check_scope(service.scope.as_ref()), named.or(own)) {
+                (Err(error), _) => Err(error),
+                (Ok(()), None) => Err("a Service needs a namespace".to_owned()),
+                (Ok(()), Some(namespace)) => {
+                    Ok(ObjectName { namespace: namespace.into(), name: service.name.clone() })
+                }
+            };
+            match found {
+                Ok(service) if all.to_services.contains(&service) => {}
+                Ok(service) => all.to_services.push(service),
+                Err(error) => self.draft.report(format!("{field}[{n}]"), error),
+            }
+        }
     }
 
     fn peer(
@@ -409,7 +518,7 @@ impl Policy<'_> {
             0 => return Err("the peer is empty".into()),
             _ => return Err("fields that exclude each other".into()),
         }
-        check_scope(peer)?;
+        check_scope(peer.scope.as_ref())?;
         if peer.external_entity_selector.is_some() {
             return Err(format!("externalEntitySelector {NOT_YET}"));
         }
@@ -435,7 +544,7 @@ impl Policy<'_> {
         } else if let Some(selector) = &peer.node_selector {
             let nodes = compile(selector)?;
             let name = GroupName::of_nodes(&nodes);
-            let source = GroupSource { pods: Vec::new(), nodes: vec![nodes] };
+            let source = GroupSource { nodes: vec![nodes], ..GroupSource::default() };
             add_group(all, self.draft.refer(GroupKind::Address, name, source));
         } else {
             let (pods, namespaces) = (peer.pod_selector.as_ref(), peer.namespace_selector.as_ref());
@@ -486,8 +595,8 @@ fn icmp_service(icmp_type: Option<i32>, icmp_code: Option<i32>) -> Result<Servic
     Ok(Service { protocol: Some(Protocol::Icmp), icmp_type, icmp_code, ..Service::default() })
 }
 
-fn check_scope(peer: &Peer) -> Result<(), String> {
-    match &peer.scope {
+fn check_scope(scope: Option<&Scope>) -> Result<(), String> {
+    match scope {
         None | Some(Scope::Cluster) => Ok(()),
         Some(Scope::ClusterSet) => Err(format!("scope ClusterSet {NOT_YET}")),
         Some(Scope::Unknown(word)) => Err(format!("unknown scope {word:?}")),
@@ -504,7 +613,7 @@ fn check_fqdn(fqdn: &str) -> Result<(), String> {
 }
 
 fn check_relative(namespace: &str, peer: &Peer) -> Result<(), String> {
-    check_scope(peer)?;
+    check_scope(peer.scope.as_ref())?;
     if !namespace.is_empty() {
         return Err("namespaces is for cluster-wide policies".into());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apis::controlplane::{NetworkPolicyReference, NetworkPolicyRule};
+use apis::controlplane::{NetworkPolicyReference, NetworkPolicyRule, ObjectName};
 
 use super::name::GroupName;
 use crate::index::Selector;
@@ -44,6 +44,8 @@ impl PodsSpec {
 pub(super) struct GroupSource {
     pub(super) pods: Vec<PodsSpec>,
     pub(super) nodes: Vec<Selector>,
+    /// A Service as a target: every Node serves its NodePorts.
+    pub(super) service: Option<ObjectName>,
 }
 
 /// A group that a policy refers to.
@@ -130,7 +132,7 @@ impl Draft {
     /// Refers to the group of a selector; gives its name.
     pub(super) fn refer_pods(&mut self, kind: GroupKind, spec: PodsSpec) -> String {
         let name = spec.name();
-        self.refer(kind, name, GroupSource { pods: vec![spec], nodes: Vec::new() })
+        self.refer(kind, name, GroupSource { pods: vec![spec], ..GroupSource::default() })
     }
 
     /// Reports a part that matches nothing.

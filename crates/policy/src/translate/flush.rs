@@ -97,7 +97,7 @@ impl Engine {
                 }
             };
             if self.groups[id].kind == GroupKind::AppliedTo {
-                let span = self.groups[id].span_of_members();
+                let span = self.span_of_members(&self.groups[id]);
                 if span != self.groups[id].span || self.groups[id].told.is_none() {
                     self.groups[id].span = span;
                     self.dirty.policies.extend(self.groups[id].policies.iter().copied());

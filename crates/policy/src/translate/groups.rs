@@ -1,5 +1,6 @@
 //! Groups: who uses them, by which selectors they are filled, on which Nodes their members are.
 
+use apis::controlplane::ObjectName;
 use smallvec::SmallVec;
 
 use super::draft::{GroupKind, GroupRef, GroupSource, PodsSpec, ScopeSpec};
@@ -18,6 +19,8 @@ pub(super) struct Group {
     pub(super) name: GroupName,
     pub(super) selectors: SmallVec<[SelectorId; 1]>,
     pub(super) node_selectors: Box<[Selector]>,
+    /// A Service as a target.
+    pub(super) service: Option<Box<ObjectName>>,
     pub(super) policies: SmallVec<[PolicyId; 2]>,
     /// How many members each Node has; kept for targets only.
     pub(super) members_by_node: Vec<(NodeId, u32)>,
@@ -42,19 +45,29 @@ impl Group {
             }
         }
     }
-
-    /// The Nodes that have members, shared with the present span if they are the same.
-    pub(super) fn span_of_members(&self) -> Span {
-        let nodes = || self.members_by_node.iter().map(|(node, _)| *node);
-        if nodes().eq(self.span.nodes().iter().copied()) {
-            self.span.clone()
-        } else {
-            nodes().collect()
-        }
-    }
 }
 
 impl Engine {
+    /// The Nodes that have members of a group of targets, shared with its present span if they are
+    /// the same. A Service is a member on each Node.
+    pub(super) fn span_of_members(&self, group: &Group) -> Span {
+        fn shared(present: &Span, nodes: impl Iterator<Item = NodeId> + Clone) -> Span {
+            match nodes.clone().eq(present.nodes().iter().copied()) {
+                true => present.clone(),
+                false => nodes.collect(),
+            }
+        }
+        match &group.service {
+            Some(_) => shared(&group.span, self.index.seen_nodes()),
+            None => shared(&group.span, group.members_by_node.iter().map(|(node, _)| *node)),
+        }
+    }
+
+    /// A Node came or went: groups of Services span another set of Nodes.
+    pub(super) fn nodes_changed(&mut self) {
+        self.dirty.groups.extend(self.service_groups.iter().copied());
+    }
+
     /// The number of a group, made if it is new and changed if its source did, with one user more.
     pub(super) fn use_group(&mut self, reference: GroupRef, policy: PolicyId) -> GroupId {
         let GroupRef { kind, name, source } = reference;
@@ -74,6 +87,7 @@ impl Engine {
             name: name.clone(),
             selectors: SmallVec::new(),
             node_selectors: Box::new([]),
+            service: None,
             policies: SmallVec::from_slice(&[policy]),
             members_by_node: Vec::new(),
             span: Span::default(),
@@ -98,6 +112,7 @@ impl Engine {
     pub(super) fn drop_group(&mut self, id: GroupId) {
         self.drop_selectors(id);
         self.dirty.members.remove(&id);
+        self.service_groups.remove(&id);
         if let Some(group) = self.groups.remove(id) {
             self.group_by_name.remove(&(group.kind, group.name));
         }
@@ -124,6 +139,11 @@ impl Engine {
     fn set_source(&mut self, id: GroupId, source: GroupSource) {
         let selectors = source.pods.into_iter().map(|spec| self.use_pods(spec)).collect();
         self.put_selectors(id, selectors, source.nodes.into());
+        // The name of such a group says which Service it is, so this never changes.
+        if let Some(service) = source.service {
+            self.groups[id].service = Some(Box::new(service));
+            self.service_groups.insert(id);
+        }
     }
 
     fn put_selectors(

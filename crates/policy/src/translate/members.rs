@@ -77,6 +77,11 @@ pub(super) fn pod_member(kind: GroupKind, record: &PodRecord) -> GroupMember {
 }
 
 /// The form for agents.
+pub(super) fn service_member(service: &ObjectName) -> GroupMember {
+    GroupMember { service: Some(service.clone()), ..GroupMember::default() }
+}
+
+/// The form for agents.
 pub(super) fn node_member(record: &NodeRecord) -> GroupMember {
     GroupMember {
         node: Some(NodeReference { name: record.name().to_owned() }),
@@ -129,6 +134,9 @@ impl Engine {
 
     pub(super) fn upsert_node(&mut self, input: &NodeInput) {
         let id = self.index.node_id(&input.name);
+        if self.index.node(id).is_none() {
+            self.nodes_changed();
+        }
         self.note_node(id);
         self.index.upsert_node(input);
         self.note_node(id);
@@ -137,6 +145,7 @@ impl Engine {
     pub(super) fn remove_node(&mut self, name: &str) {
         let Some(id) = self.index.find_node(name) else { return };
         self.note_node(id);
+        self.nodes_changed();
         self.index.remove_node(id);
     }
 

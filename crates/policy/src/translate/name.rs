@@ -46,6 +46,11 @@ impl GroupName {
         Self::of(&format!("nodeSelector={nodes}"))
     }
 
+    /// The name of a Service as a target.
+    pub(super) fn of_service(namespace: &str, name: &str) -> Self {
+        Self::of(&format!("service={namespace}/{name}"))
+    }
+
     /// The name of a group that a user named: that name, unless it could be taken for a UUID.
     pub(super) fn of_named(namespace: &str, name: &str) -> Self {
         match namespace {

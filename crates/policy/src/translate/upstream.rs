@@ -145,7 +145,7 @@ fn add_peer(
     } else if let Some(nodes) = &peer.nodes {
         let nodes = compile(nodes)?;
         let name = GroupName::of_nodes(&nodes);
-        let source = GroupSource { pods: Vec::new(), nodes: vec![nodes] };
+        let source = GroupSource { nodes: vec![nodes], ..GroupSource::default() };
         let name = draft.refer(GroupKind::Address, name, source);
         if !all.address_groups.contains(&name) {
             all.address_groups.push(name);

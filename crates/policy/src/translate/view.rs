@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::draft::GroupKind;
 use super::event::{ObjectId, ObjectKind};
-use super::members::{node_member, pod_member};
+use super::members::{node_member, pod_member, service_member};
 use super::name::GroupName;
 use super::policies::decode;
 use super::span::Span;
@@ -60,6 +60,7 @@ impl Engine {
                 groups.extend(self.groups_by_selector[selector.index()].iter().copied());
             }
         }
+        groups.extend(self.service_groups.iter().copied());
         let mut groups: Vec<GroupId> = groups.into_iter().collect();
         groups.retain(|id| {
             let group = &self.groups[*id];
@@ -164,6 +165,7 @@ impl Engine {
             members
                 .extend(nodes.filter_map(|id| self.index.node(id)).map(|node| node_member(node)));
         }
+        members.extend(group.service.as_deref().map(service_member));
         members.sort_unstable();
         members
     }

@@ -15,6 +15,8 @@ use super::rule::{
 };
 use super::{ConnectionSet, PortSet, RuleRef, Severity};
 
+const THROUGH_SERVICES: &str = "it is about connections that dial Services, not Pods themselves";
+
 impl Compiler<'_> {
     pub(super) fn antrea_cluster(&mut self, policy: &policy::ClusterNetworkPolicy) {
         let name = policy.metadata.name.as_deref().unwrap_or_default();
@@ -57,6 +59,11 @@ impl Compiler<'_> {
                     continue;
                 }
             };
+            let own = [&spec.applied_to, &rule.applied_to].into_iter().find(|own| !own.is_empty());
+            let own = own.map(|own| self.on_services(at, &field, direction, rule, own));
+            if matches!(own, Some(Err(_) | Ok(true))) {
+                continue;
+            }
             let Ok((effect, peers, traffic)) = self.antrea_rule(at, &field, stage, direction, rule)
             else {
                 continue;
@@ -96,13 +103,8 @@ impl Compiler<'_> {
                 return self.fault(at, field, format!("unknown action {word:?}"));
             }
         };
-        for (is_set, what) in [
-            (!rule.to_services.is_empty(), "toServices"),
-            (!rule.l7_protocols.is_empty(), "l7Protocols"),
-        ] {
-            if is_set {
-                return self.fault(at, field, format!("{what} is not supported yet"));
-            }
+        if !rule.l7_protocols.is_empty() {
+            return self.fault(at, field, "l7Protocols is not supported yet");
         }
         let (peers, side, others) = match direction {
             Direction::In => (&rule.from, "from", &rule.to),
@@ -110,6 +112,10 @@ impl Compiler<'_> {
         };
         if !others.is_empty() {
             return self.fault(at, field, "peers of the other direction");
+        }
+        if !rule.to_services.is_empty() {
+            self.peer_services(at, field, direction, rule)?;
+            return Ok((effect, Some(Vec::new()), None));
         }
         let peers = (!peers.is_empty()).then(|| {
             let peers = peers.iter().enumerate();
@@ -138,6 +144,64 @@ impl Compiler<'_> {
             traffic
         });
         Ok((effect, peers, traffic))
+    }
+
+    /// Connections that dial a Service are those that such a rule is about: between two ends there is
+    /// none of them.
+    fn peer_services(
+        &mut self,
+        at: Place<'_>,
+        field: &str,
+        direction: Direction,
+        rule: &policy::Rule,
+    ) -> Meant<()> {
+        if direction == Direction::In {
+            return self.fault(at, field, "toServices in an ingress rule");
+        }
+        if !rule.to.is_empty() || !rule.ports.is_empty() || !rule.protocols.is_empty() {
+            return self.fault(at, field, "toServices beside to, ports or protocols");
+        }
+        for (i, service) in rule.to_services.iter().enumerate() {
+            let field = format!("{field}.toServices[{i}]");
+            if !matches!(service.scope, None | Some(Scope::Cluster)) {
+                return self.fault(at, &field, "only scope Cluster is supported");
+            }
+            let named = service.namespace.as_deref().unwrap_or(at.namespace);
+            if named.is_empty() {
+                return self.fault(at, &field, "a Service without namespace");
+            }
+        }
+        self.note(at, field, THROUGH_SERVICES.into(), Severity::Unknowable);
+        Ok(())
+    }
+
+    /// Whether these targets are Services.
+    fn on_services(
+        &mut self,
+        at: Place<'_>,
+        field: &str,
+        direction: Direction,
+        rule: &policy::Rule,
+        targets: &[AppliedTo],
+    ) -> Meant<bool> {
+        let services = targets.iter().filter(|target| target.service.is_some()).count();
+        if services == 0 {
+            return Ok(false);
+        }
+        if services < targets.len() {
+            return self.fault(at, field, "Services beside other targets");
+        }
+        if !at.namespace.is_empty() {
+            return self.fault(at, field, "Services as targets of a namespaced policy");
+        }
+        if direction == Direction::Out {
+            return self.fault(at, field, "Services as targets of an egress rule");
+        }
+        if rule.from.iter().any(|peer| peer.ip_block.is_none()) {
+            return self.fault(at, field, "a rule for Services with a peer that is no ipBlock");
+        }
+        self.note(at, field, THROUGH_SERVICES.into(), Severity::Unknowable);
+        Ok(true)
     }
 
     fn tier(&mut self, at: Place<'_>, name: Option<&str>) -> Meant<i32> {
@@ -180,9 +244,12 @@ impl Compiler<'_> {
         if ways.iter().filter(|is_set| **is_set).count() != 1 {
             return self.fault(at, field, "a target is told in exactly one way");
         }
+        if service.is_some() {
+            // Its rules say what of that is meant.
+            return Ok(Vec::new());
+        }
         for (is_set, what) in [
             (external_entity_selector.is_some(), "externalEntitySelector"),
-            (service.is_some(), "a Service as target"),
             (node_selector.is_some(), "nodeSelector as target"),
         ] {
             if is_set {

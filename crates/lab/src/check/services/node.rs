@@ -113,7 +113,8 @@ fn clean_up(world: &World<'_>, node: &Client) -> Result<()> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(world: &'a World<'a>, family: IpFamily) -> Result<Self> {
+    /// With the routes that the outside host needs.
+    pub(super) fn new(world: &'a World<'a>, family: IpFamily) -> Result<Self> {
         let layout = world.store.layout();
         let mut nodes = Vec::new();
         for node in world.store.get().nodes {

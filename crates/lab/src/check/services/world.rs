@@ -17,7 +17,7 @@ use crate::up::POD_PATIENCE;
 use crate::{addressing, cluster, pods};
 
 /// The namespace of all of it.
-const NAMESPACE: &str = "services";
+pub(super) const NAMESPACE: &str = "services";
 /// The Pods of the Service `web`.
 pub(super) const WEB: [&str; 3] = ["services/web-1", "services/web-2", "services/web-3"];
 /// The port at which Services are asked.
@@ -276,6 +276,17 @@ impl<'a> World<'a> {
                 .map_err(|error| LabError::new(error.chain()))
         })
         .doing(|| format!("delete Pod {name}"))
+    }
+
+    /// Deletes a Service.
+    pub(super) fn delete_service(&self, name: &str) -> Result<()> {
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            objects::delete(&client, path("services", name))
+                .await
+                .map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("delete Service {name}"))
     }
 
     /// Makes a Service of the Pods with a label.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use openflow::{Action, CtState, Field, Flow, Match, OfPort, TableId};
+use openflow::{Action, CtState, Field, Flow, GroupId, Match, OfPort, TableId};
 use pipeline::fields::{self, EGRESS_RULE_ID, INGRESS_RULE_ID, POLICY_CONJ_ID};
 use pipeline::policy::{Direction, Place, metric_table, rule_table};
 
@@ -38,6 +38,13 @@ impl Fate {
     pub(crate) fn passed(self) -> bool {
         matches!(self, Self::Passed(_))
     }
+}
+
+/// What of a Service was dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Address,
+    NodePort,
 }
 
 type Registers = BTreeMap<Field, u128>;
@@ -87,8 +94,24 @@ impl Switch {
         if let Some(port) = to {
             registers.insert(Field::Reg(1), port.0.into());
         }
-        let order = [Place::Tiered, Place::Kubernetes, Place::Baseline]
-            .map(|place| rule_table(direction, place));
+        self.decide(direction, Place::Tiered, registers)
+    }
+
+    /// What becomes of a packet whose connection goes by a group of a Service, where it comes in: by
+    /// the Service's own address, or by its NodePort.
+    pub(crate) fn fate_by_service(&self, packet: Packet, group: GroupId, by: By) -> Fate {
+        let mut registers = fields_of(packet);
+        registers.insert(Field::Reg(7), group.0.into());
+        if by == By::NodePort {
+            let place = fields::TO_NODE_PORT.place;
+            registers.insert(place.field, place.place(1));
+        }
+        self.decide(Direction::Egress, Place::NodePort, registers)
+    }
+
+    fn decide(&self, direction: Direction, first: Place, mut registers: Registers) -> Fate {
+        let places = [first, Place::Tiered, Place::Kubernetes, Place::Baseline];
+        let order = places.map(|place| rule_table(direction, place));
         let metric = metric_table(direction);
         let mut table = order[0];
         while table < metric {

@@ -69,6 +69,12 @@ pub(super) fn targets(name: &str, pods: &[u32]) -> AppliedToGroup {
     AppliedToGroup { metadata: named(name), group_members: members(pods) }
 }
 
+/// Services as targets.
+pub(super) fn service_targets(name: &str, services: &[&str]) -> AppliedToGroup {
+    let member = |service: &&str| GroupMember { service: Some(key(service)), ..<_>::default() };
+    AppliedToGroup { metadata: named(name), group_members: services.iter().map(member).collect() }
+}
+
 pub(super) fn peers(name: &str, pods: &[u32]) -> AddressGroup {
     AddressGroup { metadata: named(name), group_members: members(pods) }
 }
@@ -95,6 +101,7 @@ pub(super) trait RuleWords: Sized {
     fn block(self, cidr: &str, except: &[&str]) -> Self;
     fn any(self) -> Self;
     fn fqdn(self, name: &str) -> Self;
+    fn services(self, names: &[&str]) -> Self;
     fn port(self, protocol: &str, port: &str) -> Self;
     fn targets(self, groups: &[&str]) -> Self;
     fn says(self, action: RuleAction, priority: i32) -> Self;
@@ -120,6 +127,11 @@ impl RuleWords for NetworkPolicyRule {
 
     fn fqdn(mut self, name: &str) -> Self {
         self.to.fqdns.push(name.into());
+        self
+    }
+
+    fn services(mut self, names: &[&str]) -> Self {
+        self.to.to_services.extend(names.iter().map(|name| key(name)));
         self
     }
 
@@ -213,7 +225,11 @@ impl World {
 
     /// Before the first lists.
     pub(super) fn cold() -> Self {
-        let realizer = Realizer::new(mk_config());
+        Self::cold_with(mk_config())
+    }
+
+    pub(super) fn cold_with(config: Config) -> Self {
+        let realizer = Realizer::new(config);
         Self { realizer, switch: Switch::default(), now: S(0), last: Vec::new() }
     }
 

@@ -208,6 +208,124 @@ fn service_accounts_and_nodes() {
     world.check();
 }
 
+/// Services as peers are told by name; as targets they are members on every Node.
+#[test]
+fn services_as_peers_and_as_targets() {
+    let mut world = mk_world();
+    let node = |name: &str| Event::Node(NodeInput { name: name.into(), ..NodeInput::default() });
+    for name in ["n1", "n2"] {
+        world.step(node(name));
+    }
+    world.step(acnp(
+        "to",
+        json!({"priority": 1, "appliedTo": [{"podSelector": {"matchLabels": {"app": "web"}},
+            "namespaceSelector": {"matchLabels": {"team": "b"}}}],
+            "egress": [{"action": "Drop", "toServices": [
+                {"name": "s", "namespace": "x"}, {"name": "s", "namespace": "x"},
+                {"name": "t", "namespace": "y"}, {"name": "u", "namespace": "y", "scope": "ClusterSet"}]}]}),
+    ));
+    let rule = world.policy("to").rules.remove(0);
+    let named: Vec<String> =
+        rule.to.to_services.iter().map(|s| format!("{}/{}", s.namespace, s.name)).collect();
+    assert_eq!(named, ["x/s", "y/t"]);
+    assert!(rule.services.is_empty() && rule.to.ip_blocks.is_empty());
+    world.step(annp(
+        "x",
+        "own",
+        json!({"priority": 1, "appliedTo": [{"podSelector": {}}],
+            "egress": [{"action": "Allow", "toServices": [{"name": "s"}]}]}),
+    ));
+    assert_eq!(world.policy("own").rules[0].to.to_services[0].namespace, "x", "its own");
+
+    let at = json!({"priority": 1, "appliedTo": [{"service": {"name": "s", "namespace": "x"}}],
+        "ingress": [{"action": "Drop", "from": [
+            {"ipBlock": {"cidr": "192.0.2.0/24"}}, {"podSelector": {}}],
+            "ports": [{"port": 80}, {"port": "web"}]}]});
+    world.step(acnp("at", at));
+    let policy = world.policy("at");
+    let [name] = &policy.applied_to_groups[..] else { panic!("{policy:?}") };
+    let id = world.engine.find(ObjectKind::AppliedToGroup, name).unwrap();
+    let ObjectId::Group(group) = id else { panic!("{id:?}") };
+    let on = |world: &World| -> Vec<String> {
+        let nodes = world.engine.span(id).unwrap().nodes().to_vec();
+        nodes
+            .into_iter()
+            .map(|node| {
+                let index = world.engine.index();
+                let share = world.engine.applied_to_group(group, Some(node)).unwrap();
+                let service = share.group_members[0].service.clone().unwrap();
+                assert_eq!(share.group_members.len(), 1);
+                assert!(world.engine.list(ObjectKind::AppliedToGroup, Some(node)).contains(&id));
+                format!("{} {}/{}", index.node_name(node), service.namespace, service.name)
+            })
+            .collect()
+    };
+    assert_eq!(on(&world), ["n1 x/s", "n2 x/s"]);
+    let rule = &policy.rules[0];
+    assert_eq!((rule.from.ip_blocks.len(), rule.from.address_groups.len()), (1, 0));
+    assert_eq!(rule.services.len(), 1, "a name of a container's port means nothing there");
+    // Nodes come and go.
+    world.step(node("n3"));
+    assert_eq!(on(&world), ["n1 x/s", "n2 x/s", "n3 x/s"]);
+    world.step(Event::NodeGone { name: "n1".into() });
+    assert_eq!(on(&world), ["n2 x/s", "n3 x/s"]);
+    world.step(Event::PolicyGone { kind: PolicyKind::Cluster, uid: "at".into() });
+    assert_eq!(world.engine.find(ObjectKind::AppliedToGroup, name), None);
+}
+
+/// What admission refuses, in case it was there before.
+#[test]
+fn services_where_they_mean_nothing() {
+    let service = json!({"service": {"name": "s", "namespace": "x"}});
+    for (spec, (n_rules, n_services), field) in [
+        (
+            json!({"priority": 1, "appliedTo": [{"podSelector": {}}], "egress": [{"action": "Allow",
+                "toServices": [{"name": "s", "namespace": "x"}], "ports": [{"port": 1}]}]}),
+            (0, 0),
+            "spec.egress[0].toServices",
+        ),
+        (
+            json!({"priority": 1, "appliedTo": [{"podSelector": {}}], "egress": [{"action": "Allow",
+                "toServices": [{"name": "s"}]}]}),
+            (0, 0),
+            "spec.egress[0].toServices[0]",
+        ),
+        (
+            json!({"priority": 1, "appliedTo": [service, {"podSelector": {}}],
+                "ingress": [{"action": "Drop"}]}),
+            (1, 0),
+            "spec.appliedTo",
+        ),
+        (
+            json!({"priority": 1, "egress": [{"action": "Drop", "appliedTo": [service]}]}),
+            (0, 0),
+            "spec.egress[0].appliedTo",
+        ),
+        (
+            json!({"priority": 1, "appliedTo": [service], "ingress": [{"action": "Drop",
+                "from": [{"podSelector": {}}]}]}),
+            (0, 1),
+            "spec.ingress[0].from[0]",
+        ),
+    ] {
+        let mut world = mk_world();
+        let changes = world.step(acnp("p", spec));
+        let issues: Vec<&str> =
+            changes.facts.iter().flat_map(|f| &f.issues).map(|i| i.field.as_str()).collect();
+        assert_eq!(issues, [field]);
+        let policy = world.policy("p");
+        assert_eq!(policy.rules.len(), n_rules, "{field}");
+        let groups = policy.applied_to_groups.iter().filter_map(|name| {
+            match world.engine.find(ObjectKind::AppliedToGroup, name)? {
+                ObjectId::Group(id) => world.engine.applied_to_group(id, None),
+                ObjectId::Policy(_) => None,
+            }
+        });
+        let services = groups.flat_map(|group| group.group_members).filter(|m| m.service.is_some());
+        assert_eq!(services.count(), n_services, "{field}");
+    }
+}
+
 #[test]
 fn nested_groups_in_every_order() {
     let events = [

@@ -1,6 +1,7 @@
 //! Antrea's own policies.
 
 use super::World;
+use crate::verdict::Severity;
 
 /// Namespaces x and y of team one, z of team two, each with Pods a and b.
 fn mk_teams() -> World {
@@ -74,7 +75,7 @@ fn targets() {
         ("{}", &[]),
         ("{podSelector: {}, group: g}", &[]),
         ("{nodeSelector: {}}", &[]),
-        ("{service: {name: s, namespace: x}}", &[]),
+        ("{service: {name: s, namespace: x}, podSelector: {}}", &[]),
     ] {
         let mut world = mk_teams();
         world.acnp(
@@ -217,8 +218,13 @@ fn nodes_as_peers_count_by_all_their_addresses() {
 fn what_is_not_supported_matches_nothing_and_is_named() {
     for (rule, reason) in [
         (
-            "{action: Allow, toServices: [{name: s, namespace: x}]}",
-            "toServices is not supported yet",
+            "{action: Allow, toServices: [{name: s, namespace: x}], ports: [{port: 1}]}",
+            "toServices beside to, ports or protocols",
+        ),
+        ("{action: Allow, toServices: [{name: s}]}", "a Service without namespace"),
+        (
+            "{action: Allow, toServices: [{name: s, namespace: x, scope: ClusterSet}]}",
+            "only scope Cluster is supported",
         ),
         ("{action: Allow, l7Protocols: [{http: {}}]}", "l7Protocols is not supported yet"),
         ("{action: Permit}", "unknown action \"Permit\""),
@@ -231,5 +237,48 @@ fn what_is_not_supported_matches_nothing_and_is_named() {
         world.check("x/a -> 192.0.2.1 TCP:80: Drop");
         let faults = world.faults();
         assert!(faults.len() == 1 && faults[0].ends_with(reason), "{faults:?}");
+    }
+}
+
+#[test]
+fn rules_about_services_say_nothing_of_direct_connections_and_are_named() {
+    let mut world = mk_teams();
+    world.acnp(
+        "p",
+        "{priority: 5, appliedTo: [{podSelector: {}}], egress: [
+            {action: Drop, toServices: [{name: s, namespace: x}]}]}",
+    );
+    world.acnp(
+        "q",
+        "{priority: 5, appliedTo: [{service: {name: s, namespace: x}}], ingress: [
+            {action: Drop, from: [{ipBlock: {cidr: 0.0.0.0/0}}]}]}",
+    );
+    world.check("192.0.2.1 -> x/a TCP:80: Allow\n x/a -> 192.0.2.1 TCP:80: Allow");
+    assert_eq!(world.faults(), Vec::<String>::new());
+    let problems = world.problems(Severity::Unknowable);
+    for what in ["p egress[0]", "q ingress[0]"] {
+        let named = problems.iter().any(|problem| problem.contains(what));
+        assert!(named, "{what}: {problems:?}");
+    }
+    for (spec, reason) in [
+        (
+            "appliedTo: [{service: {name: s, namespace: x}}, {podSelector: {}}], ingress: [{action: Drop}]",
+            "Services beside other targets",
+        ),
+        (
+            "appliedTo: [{service: {name: s, namespace: x}}], egress: [{action: Drop}]",
+            "Services as targets of an egress rule",
+        ),
+        (
+            "appliedTo: [{service: {name: s, namespace: x}}], ingress: [
+                {action: Drop, from: [{podSelector: {}}]}]",
+            "a rule for Services with a peer that is no ipBlock",
+        ),
+    ] {
+        let mut world = mk_teams();
+        world.acnp("p", &format!("{{priority: 5, {spec}}}"));
+        let faults = world.faults();
+        assert!(faults.len() == 1 && faults[0].ends_with(reason), "{faults:?}");
+        world.check("192.0.2.1 -> x/a TCP:80: Allow\n x/a -> 192.0.2.1 TCP:80: Allow");
     }
 }

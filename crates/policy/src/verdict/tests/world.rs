@@ -192,9 +192,14 @@ impl World {
 
     /// Faults, as `kind name field: reason`.
     pub(super) fn faults(&self) -> Vec<String> {
+        self.problems(Severity::Fault)
+    }
+
+    /// Problems of a severity, in the same form.
+    pub(super) fn problems(&self, severity: Severity) -> Vec<String> {
         let cluster = Cluster::new(&self.0);
-        let faults = cluster.problems().iter().filter(|p| p.severity == Severity::Fault);
-        faults.map(|p| format!("{} {} {}: {}", p.kind, p.name, p.field, p.reason)).collect()
+        let found = cluster.problems().iter().filter(|p| p.severity == severity);
+        found.map(|p| format!("{} {} {}: {}", p.kind, p.name, p.field, p.reason)).collect()
     }
 }
 
