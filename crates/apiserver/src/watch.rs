@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -34,6 +34,8 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const PROGRESS: Duration = Duration::from_millis(20);
 /// How many changes are read at once.
 const BATCH: usize = 128;
+/// Events go out together up to about so many bytes: each piece costs room and time on its way.
+const TOGETHER: usize = 16 << 10;
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,10 @@ struct Watch {
     request: WatchRequest,
     changed: watch::Receiver<u64>,
     cursor: u64,
+    /// Objects at the start that are not encoded yet: a reader takes them as fast as it can.
+    initial: std::vec::IntoIter<Shared>,
+    /// Whether a bookmark is to tell their end.
+    marks_end: bool,
     ready: VecDeque<Bytes>,
     end: Instant,
     next_bookmark: Instant,
@@ -121,6 +127,8 @@ impl Watch {
             changed: request.source.subscribe(),
             request,
             cursor: 0,
+            initial: Vec::new().into_iter(),
+            marks_end: false,
             ready: VecDeque::new(),
             end,
             next_bookmark: last.min(now + BOOKMARK_EVERY),
@@ -143,20 +151,32 @@ impl Watch {
             Ok(listed) => listed,
             Err(error) => return self.fail(error),
         };
-        for object in &listed.objects {
-            self.ready.push_back(request.encode.event("ADDED", object));
-        }
+        self.initial = listed.objects.into_iter();
+        self.marks_end = marked;
         self.cursor = listed.version;
         self.as_of = listed.as_of;
-        if marked {
+    }
+
+    /// Some of what is to be told, in one piece.
+    fn take(&mut self) -> Option<Bytes> {
+        let mut size = self.ready.iter().map(Bytes::len).sum::<usize>();
+        while size < TOGETHER {
+            let Some(object) = self.initial.next() else { break };
+            let event = self.request.encode.event("ADDED", &object);
+            size += event.len();
+            self.ready.push_back(event);
+        }
+        if self.initial.len() == 0 && std::mem::take(&mut self.marks_end) {
+            self.initial = Vec::new().into_iter();
             self.bookmark(&[(INITIAL_EVENTS_END, "true")]);
         }
+        together(&mut self.ready)
     }
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Some(line);
+            if let Some(piece) = self.take() {
+                return Some(piece);
             }
             if self.over {
                 return None;
@@ -232,5 +252,45 @@ impl Watch {
                 return;
             }
         }
+    }
+}
+
+/// Takes the first events off, as many as go out together.
+fn together(ready: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    let first = ready.pop_front()?;
+    let (mut n, mut size) = (0, first.len());
+    while let Some(next) = ready.get(n)
+        && size + next.len() <= TOGETHER
+    {
+        n += 1;
+        size += next.len();
+    }
+    let mut piece = first;
+    if n > 0 {
+        let mut whole = BytesMut::with_capacity(size);
+        whole.extend_from_slice(&piece);
+        ready.drain(..n).for_each(|event| whole.extend_from_slice(&event));
+        piece = whole.freeze();
+    }
+    if ready.is_empty() {
+        // Most watches are quiet for most of their time.
+        *ready = VecDeque::new();
+    }
+    Some(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_events_go_out_together_and_large_ones_alone() {
+        let mut ready: VecDeque<Bytes> =
+            [3, 4, TOGETHER, TOGETHER + 1, 5].map(|size| vec![7; size].into()).into();
+        let mut sizes = Vec::new();
+        while let Some(piece) = together(&mut ready) {
+            sizes.push(piece.len());
+        }
+        assert_eq!(sizes, [7, TOGETHER, TOGETHER + 1, 5]);
     }
 }

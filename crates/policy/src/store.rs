@@ -82,7 +82,7 @@ pub struct Store {
     engine: Engine,
     count: u32,
     versions: FxHashMap<ObjectId, u32>,
-    /// Whole objects that do not depend on the reader, as they were encoded last.
+    /// Whole groups that do not depend on the reader, as they were encoded last.
     encoded: FxHashMap<ObjectId, Arc<Item>>,
     logs: BTreeMap<ObjectKind, Log>,
     window: usize,
@@ -227,9 +227,10 @@ impl Store {
             return Some(Arc::clone(known));
         }
         let item = match id {
+            // Made of what the engine holds anyway: not worth being kept.
             ObjectId::Policy(id) => {
                 let (uid, generation, body) = self.engine.policy_body(id)?;
-                Item::policy(uid, version, generation, body)
+                return Some(Arc::new(Item::policy(uid, version, generation, body)));
             }
             ObjectId::Group(group) => {
                 let (kind, name, members) = self.engine.group(group)?;

@@ -33,10 +33,20 @@ enum Form {
     AppliedToPatch,
 }
 
+/// Bytes without room for more.
+fn exact(bytes: Vec<u8>) -> Bytes {
+    bytes.into_boxed_slice().into()
+}
+
 impl Item {
     /// A policy whose encoded body is known.
-    pub(super) fn policy(name: &str, count: u32, generation: Option<i64>, body: Bytes) -> Self {
-        Self { name: name.into(), count, generation, form: Form::Policy, body }
+    pub(super) fn policy(
+        name: &Arc<str>,
+        count: u32,
+        generation: Option<i64>,
+        body: Bytes,
+    ) -> Self {
+        Self { name: Arc::clone(name), count, generation, form: Form::Policy, body }
     }
 
     /// A group.
@@ -57,7 +67,7 @@ impl Item {
                 (Form::Address, wire::encode_message(&group))
             }
         };
-        Self { name: name.into(), count, generation: None, form, body: body.into() }
+        Self { name: name.into(), count, generation: None, form, body: exact(body) }
     }
 
     /// A change of a group's members.
@@ -81,7 +91,7 @@ impl Item {
                 (Form::AddressPatch, wire::encode_message(&patch))
             }
         };
-        Self { name: name.into(), count, generation: None, form, body: body.into() }
+        Self { name: name.into(), count, generation: None, form, body: exact(body) }
     }
 
     /// An object of which nothing is told but its name, as when it is gone.
@@ -147,6 +157,12 @@ impl Item {
         let object = wire::decode_message::<T>(&self.protobuf(version));
         let object = object.expect("the message was encoded by the same code");
         serde_json::to_vec(&Typed::new(&object)).unwrap_or_default().into()
+    }
+
+    /// Whether both were encoded at once.
+    #[cfg(test)]
+    pub(super) fn shares_body_with(&self, other: &Self) -> bool {
+        !self.body.is_empty() && self.body.as_ptr() == other.body.as_ptr()
     }
 
     /// The object itself.

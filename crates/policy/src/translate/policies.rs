@@ -59,7 +59,7 @@ impl PolicyKind {
 }
 
 fn encode(body: &NetworkPolicy) -> Bytes {
-    wire::encode_message(body).into()
+    wire::encode_message(body).into_boxed_slice().into()
 }
 
 /// A policy from its encoded body.

@@ -1,5 +1,7 @@
 //! The computed objects as they are now.
 
+use std::sync::Arc;
+
 use apis::controlplane::{AddressGroup, AppliedToGroup, GroupMember, NetworkPolicy};
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -113,7 +115,7 @@ impl Engine {
     }
 
     /// UID, generation and encoded body of a policy.
-    pub(crate) fn policy_body(&self, id: PolicyId) -> Option<(&str, Option<i64>, Bytes)> {
+    pub(crate) fn policy_body(&self, id: PolicyId) -> Option<(&Arc<str>, Option<i64>, Bytes)> {
         let policy = self.policies.get(id)?;
         Some((&policy.uid, policy.generation, policy.body.clone()))
     }
