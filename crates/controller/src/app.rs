@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use addresses::PoolError;
@@ -71,7 +72,15 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     .await?;
     let serving = server.serving.clone();
     let (reader, of, terms) = (client.clone(), namespace.to_owned(), settings.certificates);
-    tokio::spawn(identity::follow(reader, of, serving, terms, shutdown.clone()));
+    let is_shown = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&is_shown);
+    tokio::spawn(identity::follow(reader, of, serving, terms, shown, shutdown.clone()));
+    // Until then the API server, which is told of one authority for all replicas, would not trust
+    // this one, and tries again only after a minute.
+    checks.add_ready("serving-certificate", move || match is_shown.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("the certificate of all replicas is not there yet".to_owned()),
+    });
     let (facts_tx, facts_rx) = mpsc::unbounded_channel();
     tokio::spawn(policy::follow_facts(Arc::clone(&reports), Arc::clone(&state), facts_rx));
     tokio::spawn(policy::feed(client.clone(), Arc::clone(&state), facts_tx, shutdown.clone()));

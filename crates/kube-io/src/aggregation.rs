@@ -207,8 +207,8 @@ pub enum Trusting {
     Mutating,
 }
 
-/// Makes the API server trust an authority for one of its registrations; one that is not there is no
-/// error.
+/// Makes the API server trust an authority for one of its registrations, and says whether that is
+/// there.
 ///
 /// # Errors
 /// When the server refuses.
@@ -217,7 +217,7 @@ pub async fn inject_ca(
     what: Trusting,
     name: &str,
     ca_pem: &str,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
     let (group, plural) = match what {
         Trusting::ApiService => ("apiregistration.k8s.io", "apiservices"),
         Trusting::Validating => ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
@@ -225,7 +225,7 @@ pub async fn inject_ca(
     };
     let call = |verb| Call::to(verb, group, "v1", plural).name(name);
     let mut object: Value = match call(Verb::Get).send(client).await {
-        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) if error.is_not_found() => return Ok(false),
         result => result?,
     };
     let before = object.clone();
@@ -238,10 +238,10 @@ pub async fn inject_ca(
             }
         }
     }
-    if object == before {
-        return Ok(());
+    if object != before {
+        call(Verb::Update).object(&object).run(client).await?;
     }
-    call(Verb::Update).object(&object).run(client).await
+    Ok(true)
 }
 
 /// Whom the API server lets speak for others, and whose certificates it takes.

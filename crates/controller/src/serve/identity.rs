@@ -7,6 +7,8 @@
 //! Long before a certificate ends, the leader makes the next one with an authority of its own, and
 //! has both authorities trusted; only when everybody had time to learn of it is the next one shown.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use antrea_runtime::CancellationToken;
@@ -146,12 +148,14 @@ pub(super) fn own_identity(namespace: &str) -> Result<Identity, PkiError> {
     Ok(Identity { cert_pem: key.cert_pem, key_pem: key.key_pem })
 }
 
-/// Shows the common certificate from when there is one, and each that takes its place.
+/// Shows the common certificate from when there is one, and each that takes its place; says when
+/// the first one is shown.
 pub(crate) async fn follow(
     client: Client,
     namespace: String,
     serving: ServingCert,
     terms: CertificateTerms,
+    is_shown: Arc<AtomicBool>,
     stop: CancellationToken,
 ) {
     let mut shown: Option<ServingKey> = None;
@@ -162,7 +166,10 @@ pub(crate) async fn follow(
                     let identity =
                         Identity { cert_pem: key.cert_pem.clone(), key_pem: key.key_pem.clone() };
                     match serving.replace(&identity) {
-                        Ok(()) => tracing::info!("shows the common serving certificate"),
+                        Ok(()) => {
+                            is_shown.store(true, Ordering::Relaxed);
+                            tracing::info!("shows the common serving certificate");
+                        }
                         Err(error) => tracing::warn!(%error, "the common key cannot be used"),
                     }
                     shown = Some(key);
@@ -191,8 +198,7 @@ pub(crate) async fn publish(
 ) {
     loop {
         let wait = match publish_once(&client, &namespace, &terms).await {
-            Ok(Step::Keep) => terms.look_again,
-            Ok(_) => LOOK_SOON,
+            Ok((step, registered)) => next_look(&step, registered, &terms),
             Err(error) => {
                 tracing::warn!(error = %error.chain(), "publish the serving authority");
                 LOOK_SOON * 4
@@ -205,11 +211,27 @@ pub(crate) async fn publish(
     }
 }
 
+/// What of the registrations the API server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registered {
+    All,
+    Some,
+}
+
+/// Whoever registers us later is not kept waiting: until then the API server refuses us.
+fn next_look(step: &Step, registered: Registered, terms: &CertificateTerms) -> Duration {
+    match (step, registered) {
+        (Step::Keep, Registered::All) => terms.look_again,
+        (Step::Keep, Registered::Some) => (LOOK_SOON * 4).min(terms.look_again),
+        _ => LOOK_SOON,
+    }
+}
+
 async fn publish_once(
     client: &Client,
     namespace: &str,
     terms: &CertificateTerms,
-) -> Result<Step, ApiError> {
+) -> Result<(Step, Registered), ApiError> {
     let now = Timestamp::now();
     let make = || issue(namespace, terms);
     let (keys, step) = match aggregation::serving_keys(client, namespace, SECRET).await? {
@@ -231,7 +253,7 @@ async fn publish_once(
         Ok(keys) => keys,
         Err(error) => {
             tracing::error!(%error, "make the common serving key");
-            return Ok(Step::Keep);
+            return Ok((Step::Keep, Registered::All));
         }
     };
     if step != Step::Keep {
@@ -240,10 +262,13 @@ async fn publish_once(
     }
     let trusted = bundle(&keys);
     aggregation::publish_ca(client, namespace, CA_MAP, &trusted).await?;
+    let mut registered = Registered::All;
     for (what, name) in REGISTRATIONS {
-        aggregation::inject_ca(client, *what, name, &trusted).await?;
+        if !aggregation::inject_ca(client, *what, name, &trusted).await? {
+            registered = Registered::Some;
+        }
     }
-    Ok(step)
+    Ok((step, registered))
 }
 
 #[cfg(test)]
@@ -251,6 +276,19 @@ mod tests {
     use jiff::civil::{Date, date};
 
     use super::*;
+
+    #[test]
+    fn registrations_that_are_missing_are_looked_for_soon() {
+        let terms = CertificateTerms::default();
+        for (step, registered, want) in [
+            (Step::Keep, Registered::All, terms.look_again),
+            (Step::Keep, Registered::Some, Duration::from_secs(2)),
+            (Step::Promote, Registered::All, LOOK_SOON),
+            (Step::Prepare, Registered::Some, LOOK_SOON),
+        ] {
+            assert_eq!(next_look(&step, registered, &terms), want, "{step:?} {registered:?}");
+        }
+    }
 
     fn mk_key(until: Date) -> ServingKey {
         let from = until.saturating_sub(jiff::Span::new().days(100));
