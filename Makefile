@@ -5,10 +5,10 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist demo test test-kernel bench docs clean
+.PHONY: help setup build dist demo test test-kernel test-kubernetes bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: ## install Open vSwitch, nftables and the rest from Debian's packages
 	@deploy/setup.sh
@@ -30,6 +30,9 @@ test: setup ## every test: formatting, lints, layering, unit, netns, OVS, lab, d
 test-kernel: build ## the lab's matrix and restarts on the kernel datapath, in a virtual machine
 	@deploy/setup.sh qemu-system-x86 seabios busybox-static kmod
 	$(TARGET)/release/xtask test-kernel $(ARGS)
+
+test-kubernetes: build ## the lab with Kubernetes' own API server and controller manager, built with Go
+	$(TARGET)/release/xtask test-kubernetes $(ARGS)
 
 bench: build ## the figures of docs/performance.md, measured
 	$(TARGET)/release/xtask bench

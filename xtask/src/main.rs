@@ -11,6 +11,7 @@ mod fuzz;
 mod gen_cni;
 mod generate;
 mod kernel;
+mod kubernetes;
 mod shim;
 mod tidy;
 mod workspace;
@@ -79,6 +80,28 @@ enum Chore {
         #[arg(last = true)]
         command: Vec<String>,
     },
+    /// Build Kubernetes' own API server and controller manager, and run the lab's scenarios with
+    /// them.
+    TestKubernetes {
+        /// Version of Kubernetes.
+        #[arg(long, default_value = "1.34.2")]
+        version: String,
+        /// Version of etcd.
+        #[arg(long, default_value = "3.5.21")]
+        etcd: String,
+        /// Folder with etcd, kube-apiserver, kube-controller-manager and kubectl; they are built
+        /// when it is left out.
+        #[arg(long)]
+        bin_dir: Option<PathBuf>,
+        /// Folder with our own programs [default: target/release].
+        #[arg(long)]
+        lab_dir: Option<PathBuf>,
+        /// Addresses of Pods and Services.
+        #[arg(long, value_enum, default_value = "ipv4")]
+        ip_family: kubernetes::Family,
+        /// Scenarios of the lab; those in which the API server takes part when none is named.
+        scenarios: Vec<String>,
+    },
     /// Run the fenced commands of README and docs as written.
     Docs,
 }
@@ -96,6 +119,12 @@ fn main() -> anyhow::Result<()> {
         Chore::Fuzz { executions, seed } => fuzz::run(executions, seed),
         Chore::TestKernel { memory, minutes, emulate, command } => {
             kernel::run(&kernel::Options { memory, minutes, emulate, command })
+        }
+        Chore::TestKubernetes { version, etcd, bin_dir, lab_dir, ip_family, scenarios } => {
+            let family = ip_family;
+            let options =
+                kubernetes::Options { version, etcd, bin_dir, lab_dir, family, scenarios };
+            kubernetes::run(&options)
         }
         Chore::Docs => {
             docs::run(&workspace::target_dir().join("release"), &|command| workspace::run(command))

@@ -68,7 +68,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("antctl", &["apis", "policy"]),
     ("testkit", &[]),
-    ("xtask", &["antrea-config", "apis", "pipeline"]),
+    ("xtask", &["antrea-config", "apis", "apiserver", "pipeline"]),
 ];
 
 /// Crates that hold data or decisions: no socket, clock, task or lock.

@@ -14,6 +14,7 @@ mod containerd;
 mod expected;
 pub(crate) mod frames;
 mod go_node;
+mod kubernetes;
 mod layout_upgrade;
 mod leftovers;
 mod load;
@@ -104,6 +105,32 @@ enum Needs {
     SharedLab,
     /// Nothing: it makes its own.
     Nothing,
+    /// An API server, ours or another: it makes a lab for it.
+    ApiServer,
+    /// Kubernetes' own API server.
+    Kubernetes,
+}
+
+impl Needs {
+    /// Whether a scenario can be run with an API server that is not ours, or without.
+    fn suits(self, kubernetes: Option<&Kubernetes>) -> bool {
+        match self {
+            Self::SharedLab | Self::Nothing => kubernetes.is_none(),
+            Self::ApiServer => true,
+            Self::Kubernetes => kubernetes.is_some(),
+        }
+    }
+}
+
+/// An API server that is not ours.
+#[derive(Clone, Debug)]
+pub struct Kubernetes {
+    /// How it is reached.
+    pub kubeconfig: PathBuf,
+    /// Where its way into labs listens.
+    pub egress_socket: Option<PathBuf>,
+    /// File with its process; somebody starts it again when that ends.
+    pub pid_file: Option<PathBuf>,
 }
 
 struct Scenario {
@@ -119,10 +146,24 @@ pub struct Context<'a> {
     dir: &'a Path,
     variant: Variant,
     bin_dir: &'a Path,
+    kubernetes: Option<&'a Kubernetes>,
     progress: &'a Progress,
 }
 
 impl Context<'_> {
+    /// A lab with an API server, the one that is to be checked against.
+    fn cluster(&self, n_nodes: u8) -> UpOptions {
+        let options = |mode| UpOptions::new(n_nodes, self.variant, mode, self.bin_dir.to_owned());
+        match self.kubernetes {
+            None => options(Mode::Cluster),
+            Some(theirs) => UpOptions {
+                kubeconfig: Some(theirs.kubeconfig.clone()),
+                egress_socket: theirs.egress_socket.clone(),
+                ..options(Mode::External)
+            },
+        }
+    }
+
     /// The shared lab.
     fn store(&self) -> Result<&Store> {
         self.store.ok_or_else(|| LabError::new("this scenario has no shared lab"))
@@ -192,7 +233,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 26] = [
+const SCENARIOS: [Scenario; 27] = [
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -292,43 +333,43 @@ const SCENARIOS: [Scenario; 26] = [
     Scenario {
         name: "policy",
         about: "Kubernetes NetworkPolicies let pass and drop what they say, cell by cell",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: policy::run,
     },
     Scenario {
         name: "policy-native",
         about: "Antrea's policies: tiers, priorities, Drop, Reject, Pass, groups, status, audit log",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: policy::native::run,
     },
     Scenario {
         name: "policy-faults",
         about: "no packet passes or is lost wrongly while agents and the controller come and go",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: policy::faults::run,
     },
     Scenario {
         name: "fqdn",
         about: "names in policies: open or closed at once after the answer, by UDP and TCP, for its time",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: policy::fqdn::run,
     },
     Scenario {
         name: "controllers",
         about: "three controllers are killed one by one while policies change under traffic",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: policy::controllers::run,
     },
     Scenario {
         name: "services",
         about: "Pods reach Services: spread, hairpin, affinity, refusals, endpoints that change or are no Pods",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: services::run,
     },
     Scenario {
         name: "services-node",
         about: "nodes and the outside reach Services: node ports, load balancers, policies, ranges",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: services::node::run,
     },
     Scenario {
@@ -340,8 +381,14 @@ const SCENARIOS: [Scenario; 26] = [
     Scenario {
         name: "services-faults",
         about: "no request fails while all endpoints are replaced and while agents restart",
-        needs: Needs::Nothing,
+        needs: Needs::ApiServer,
         run: services::faults::run,
+    },
+    Scenario {
+        name: "kubernetes",
+        about: "with Kubernetes' own API server: kubectl, Deployments, admission, its restart under traffic",
+        needs: Needs::Kubernetes,
+        run: kubernetes::run,
     },
     Scenario {
         name: "clean",
@@ -366,6 +413,7 @@ pub fn run(
     dir: &Path,
     names: &[String],
     variants: &[Variant],
+    kubernetes: Option<&Kubernetes>,
     bin_dir: PathBuf,
     progress: &Progress,
 ) -> Result<Vec<Row>> {
@@ -376,16 +424,25 @@ pub fn run(
                 .hint(format!("scenarios: {}", known.join(", "))));
         }
     }
+    let named = |s: &&Scenario| names.iter().any(|n| n == s.name);
+    if let Some(other) = SCENARIOS.iter().filter(named).find(|s| !s.needs.suits(kubernetes)) {
+        return Err(match kubernetes {
+            None => LabError::new(format!("scenario {} needs --kubeconfig", other.name))
+                .hint("cargo xtask test-kubernetes starts Kubernetes' own API server for it"),
+            Some(_) => LabError::new(format!("scenario {} takes no --kubeconfig", other.name)),
+        });
+    }
     let wanted: Vec<&Scenario> = SCENARIOS
         .iter()
-        .filter(|s| names.is_empty() || names.iter().any(|n| n == s.name))
+        .filter(|s| if names.is_empty() { s.needs.suits(kubernetes) } else { named(s) })
         .collect();
     // Beside the lab that `--dir` names, so that both can run.
     let layout = Layout::beside(dir, "check")?;
     let _lock = state::lock(&layout)?;
     let mut rows = Vec::new();
     for variant in variants {
-        run_variant(&layout, &wanted, *variant, &bin_dir, progress, &mut rows);
+        let place = Place { layout: &layout, variant: *variant, kubernetes, bin_dir: &bin_dir };
+        run_variant(&place, &wanted, progress, &mut rows);
         if interrupt::requested() {
             break;
         }
@@ -393,15 +450,17 @@ pub fn run(
     Ok(rows)
 }
 
-/// Runs scenarios in one kind of lab.
-fn run_variant(
-    layout: &Layout,
-    wanted: &[&Scenario],
+/// Where scenarios run, and in which kind of lab.
+struct Place<'a> {
+    layout: &'a Layout,
     variant: Variant,
-    bin_dir: &Path,
-    progress: &Progress,
-    rows: &mut Vec<Row>,
-) {
+    kubernetes: Option<&'a Kubernetes>,
+    bin_dir: &'a Path,
+}
+
+/// Runs scenarios in one kind of lab.
+fn run_variant(place: &Place<'_>, wanted: &[&Scenario], progress: &Progress, rows: &mut Vec<Row>) {
+    let Place { layout, variant, kubernetes, bin_dir } = *place;
     if let Some(obstacle) = variant.datapath.obstacle() {
         let outcome = || Ok(Outcome::Impossible(obstacle.into()));
         rows.extend(wanted.iter().map(|s| row(s.name, variant, Instant::now(), outcome())));
@@ -428,7 +487,7 @@ fn run_variant(
             }
             _ => None,
         };
-        let context = Context { store, dir: layout.dir(), variant, bin_dir, progress };
+        let context = Context { store, dir: layout.dir(), variant, bin_dir, kubernetes, progress };
         progress.step(&format!("{}: {}", scenario.name, scenario.about));
         let started = Instant::now();
         let row = row(scenario.name, variant, started, (scenario.run)(&context));
@@ -517,6 +576,13 @@ struct Lab(Store);
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        if self.0.get().mode == Mode::External {
+            // Pods are not gone before their nodes let go of them.
+            heal(&self.0);
+            if let Err(error) = crate::cluster::foreign::sweep(&self.0) {
+                ui::warn(format!("what the scenario made stays in the cluster: {}", error.chain()));
+            }
+        }
         if let Err(error) = crate::down::run(&self.0, &Progress::start()) {
             ui::warn(error.chain());
         }
@@ -553,9 +619,31 @@ mod tests {
 
     #[test]
     fn an_unknown_scenario_is_refused_with_the_known_ones() {
-        let error =
-            run(Path::new("/run/x"), &["nonsense".into()], &[], "/".into(), &Progress::start())
-                .unwrap_err();
+        let error = run(
+            Path::new("/run/x"),
+            &["nonsense".into()],
+            &[],
+            None,
+            "/".into(),
+            &Progress::start(),
+        )
+        .unwrap_err();
         assert!(error.next_step().unwrap().contains("agent-restart"));
+    }
+
+    #[test]
+    fn scenarios_run_where_they_can() {
+        let theirs =
+            Kubernetes { kubeconfig: "/nonexist".into(), egress_socket: None, pid_file: None };
+        let refused = |name: &str, kubernetes| {
+            let names = [name.to_owned()];
+            let progress = Progress::start();
+            run(Path::new("/run/x"), &names, &[], kubernetes, "/".into(), &progress)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(refused("kubernetes", None), "scenario kubernetes needs --kubeconfig");
+        assert_eq!(refused("spoof", Some(&theirs)), "scenario spoof takes no --kubeconfig");
+        assert!(Needs::ApiServer.suits(None) && Needs::ApiServer.suits(Some(&theirs)));
     }
 }

@@ -85,6 +85,9 @@ pub enum Hidden {
         /// Milliseconds between renewals of its Lease.
         #[arg(long)]
         renew_every: u64,
+        /// Serve its API on its addresses too.
+        #[arg(long)]
+        serve: bool,
     },
     /// Runs the container of a directory to its end.
     #[command(hide = true)]
@@ -128,6 +131,14 @@ pub struct UpArgs {
     /// With --kubeconfig: bring no scheduler, the cluster has one.
     #[arg(long, requires = "kubeconfig")]
     pub no_scheduler: bool,
+    /// With --kubeconfig: where the API server's way into the lab listens [default: egress.sock in
+    /// the lab's directory].
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub egress_socket: Option<PathBuf>,
+    /// With --kubeconfig: antrea-controller gives Nodes no Pod CIDRs, the cluster's controller
+    /// manager does (--allocate-node-cidrs).
+    #[arg(long, requires = "kubeconfig")]
+    pub no_node_ipam: bool,
     /// No API server: agents read a file of nodes, `antrea-lab pod` makes Pods.
     #[arg(long)]
     pub standalone: bool,
@@ -179,6 +190,16 @@ pub struct CheckArgs {
     /// Every family with every tunnel on every datapath.
     #[arg(long, conflicts_with_all = ["ip_family", "tunnel", "datapath"])]
     pub all: bool,
+    /// Check with this API server, which is to be there for nothing else; runs the scenarios that
+    /// need one.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where that API server's way into the labs listens.
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub egress_socket: Option<PathBuf>,
+    /// File with the process of that API server, which somebody starts again when it ends.
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub api_server_pid: Option<PathBuf>,
     /// List the scenarios and end.
     #[arg(long)]
     pub list: bool,

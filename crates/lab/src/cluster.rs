@@ -6,12 +6,13 @@
 
 pub mod api;
 pub mod controllers;
+mod egress;
+pub mod foreign;
 pub mod scheduler;
 
 use std::fs;
 use std::time::Duration;
 
-use kube_io::nodes::NodeView;
 use kube_io::{Client, ClientOptions};
 use serde_json::{Value, json};
 
@@ -110,6 +111,10 @@ pub fn start_kubelet(store: &Store, node: &str) -> Result<()> {
     for address in addressing::node(state.variant.family, n) {
         start = start.arg("--address").arg(address.to_string());
     }
+    if state.mode == Mode::External {
+        // Ours asks kubelets by their sockets.
+        start = start.arg("--serve");
+    }
     let renew_every = state.node_grace / 4;
     let id = start.arg("--renew-every").arg(renew_every.as_millis().to_string()).spawn()?;
     store.record_process(ROLE_KUBELET, Some(node), id)
@@ -204,8 +209,12 @@ pub fn await_pods(store: &Store, namespace: &str, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Webhooks answer after this time at the latest.
-const WEBHOOK_PATIENCE: Duration = Duration::from_secs(10);
+/// What an API server waits for is there after this time at the latest.
+const APPLY_PATIENCE: Duration = Duration::from_secs(10);
+/// What it says until then: a controller that has just started is not trusted yet, a Namespace gets
+/// its ServiceAccount somewhat later than it is made, and a new kind its store.
+const NOT_YET: [&str; 3] =
+    ["failed calling webhook", "error looking up service account", "storage is (re)initializing"];
 
 /// Puts manifests on the lab's API server as its administrator.
 ///
@@ -214,12 +223,14 @@ const WEBHOOK_PATIENCE: Duration = Duration::from_secs(10);
 pub fn apply(store: &Store, manifests: &str) -> Result<()> {
     run_async(async {
         let client = admin(store).await?;
-        let deadline = tokio::time::Instant::now() + WEBHOOK_PATIENCE;
+        let deadline = tokio::time::Instant::now() + APPLY_PATIENCE;
         loop {
             let applied = kube_io::apply::manifests(&client, manifests).await.map(drop);
             let applied = applied.doing(|| "apply manifests".into());
-            // A controller that has just started is not trusted yet.
-            let waits = |error: &LabError| error.chain().contains("failed calling webhook");
+            let waits = |error: &LabError| {
+                let said = error.chain();
+                NOT_YET.iter().any(|words| said.contains(words))
+            };
             if !applied.as_ref().is_err_and(waits) || tokio::time::Instant::now() > deadline {
                 return applied;
             }
@@ -253,60 +264,6 @@ pub fn delete_pods(store: &Store, namespace: &str) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
-}
-
-/// Fails when a cluster that is not ours has Nodes of the lab's names: the lab would take them over,
-/// and its end would delete them.
-///
-/// # Errors
-/// With their names; when the API server does not answer or refuses.
-pub fn refuse_foreign_nodes(store: &Store) -> Result<()> {
-    run_async(async {
-        let client = admin(store).await?;
-        let (present, _) = kube_io::nodes::list(&client)
-            .await
-            .map_err(|error| LabError::new(error.chain()))
-            .doing(|| "list the cluster's Nodes".into())?;
-        let foreign: Vec<_> = ours_of(store, &present, |is_ours| !is_ours);
-        if foreign.is_empty() {
-            return Ok(());
-        }
-        let names = foreign.join(", ");
-        Err(LabError::new(format!("the cluster has Nodes of these names already: {names}"))
-            .hint("use another cluster, or end the lab that made them"))
-    })
-}
-
-/// Takes the lab's Nodes out of a cluster that is not ours; only those that this lab made.
-///
-/// # Errors
-/// When the API server does not answer in a few seconds, or refuses.
-pub fn remove_nodes(store: &Store) -> Result<()> {
-    run_async(async {
-        let client = admin(store).await?;
-        let limit = Duration::from_secs(3);
-        let listed = tokio::time::timeout(limit, kube_io::nodes::list(&client)).await;
-        let (present, _) = listed
-            .doing(|| "list the cluster's Nodes".into())?
-            .map_err(|error| LabError::new(error.chain()))?;
-        for name in ours_of(store, &present, |is_ours| is_ours) {
-            let removal = kube_io::nodes::delete(&client, &name);
-            tokio::time::timeout(limit, removal)
-                .await
-                .doing(|| format!("remove Node {name}"))?
-                .map_err(|error| LabError::new(error.chain()))?;
-        }
-        Ok(())
-    })
-}
-
-/// Names of those Nodes that are called as the lab's are and were made by it, or were not.
-fn ours_of(store: &Store, present: &[NodeView], want: fn(bool) -> bool) -> Vec<String> {
-    let maker = store.layout().identity();
-    let names: Vec<String> = store.get().nodes.into_iter().map(|node| node.name).collect();
-    let named = present.iter().filter(|node| names.contains(&node.name));
-    let is_ours = |node: &&NodeView| node.labels.get(crate::kubelet::node::MAKER) == Some(&maker);
-    named.filter(|node| want(is_ours(node))).map(|node| node.name.clone()).collect()
 }
 
 /// A connection with all rights.

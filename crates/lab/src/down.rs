@@ -35,10 +35,10 @@ pub fn run(store: &Store, progress: &Progress) -> Result<()> {
     end(&kubelets.iter().map(|p| p.id).collect::<Vec<_>>(), &mut failed);
 
     if state.mode == Mode::External
-        && let Err(error) = crate::cluster::remove_nodes(store)
+        && let Err(error) = crate::cluster::foreign::remove(store)
     {
         // The cluster may be gone already; the lab goes all the same.
-        ui::warn(format!("the lab's Nodes stay in the cluster: {}", error.chain()));
+        ui::warn(format!("what the lab made stays in the cluster: {}", error.chain()));
     }
 
     let mut namespaces: BTreeSet<_> = state.namespaces.iter().cloned().collect();

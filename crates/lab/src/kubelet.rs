@@ -13,6 +13,7 @@ mod exec;
 mod logs;
 mod manager;
 pub mod node;
+mod secure;
 mod server;
 mod status;
 mod worker;
@@ -44,6 +45,17 @@ pub struct KubeletOptions {
     pub kubeconfig: PathBuf,
     /// Time between renewals of its Lease.
     pub renew_every: Duration,
+    /// Where its API is.
+    pub serve: Serve,
+}
+
+/// Where a kubelet serves its API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serve {
+    /// On its unix socket.
+    Socket,
+    /// On its Node's address too.
+    Everywhere,
 }
 
 /// What all parts of a kubelet share.
@@ -94,6 +106,7 @@ async fn serve(options: KubeletOptions) -> Result<()> {
     let listener = server::listen(&socket)?;
     tokio::select! {
         result = server::serve(kubelet.clone(), listener) => result,
+        result = secure::serve(kubelet.clone()), if options.serve == Serve::Everywhere => result,
         never = node::run(kubelet.clone()) => never,
         never = manager::run(kubelet) => never,
     }

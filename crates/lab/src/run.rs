@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::check::Kubernetes;
 use crate::cli::{
     BenchWhat, CheckArgs, Cli, Command, ComponentCommand, DatapathChoice, DemoArgs, Hidden,
     JsonArgs, NodeCommand, PodCommand, UpArgs,
@@ -14,10 +15,10 @@ use crate::cli::{
 use crate::cluster;
 use crate::container;
 use crate::error::{Doing, LabError, Result};
-use crate::kubelet::{self, KubeletOptions};
+use crate::kubelet::{self, KubeletOptions, Serve};
 use crate::layout::Layout;
 use crate::sandbox::PodIdentity;
-use crate::state::{self, Mode, Proxy, SchedulerChoice, Store};
+use crate::state::{self, Mode, NodeIpam, Proxy, SchedulerChoice, Store};
 use crate::ui::{self, Progress};
 use crate::up::{OnFailure, UpOptions};
 use crate::variant::{Datapath, IPV6_MTU, IpFamily, Tunnel, Variant};
@@ -104,10 +105,11 @@ fn run_hidden(layout: &Layout, command: Hidden) -> Result<()> {
         Hidden::PodServer { name, port } => pod_server::run(&name, port),
         Hidden::Apiserver => cluster::api::run(layout),
         Hidden::Scheduler => cluster::scheduler::run(layout),
-        Hidden::Kubelet { node, addresses, renew_every } => {
+        Hidden::Kubelet { node, addresses, renew_every, serve } => {
             let kubeconfig = layout.node(&node).kubeconfig(cluster::ROLE_KUBELET);
             let (layout, renew_every) = (layout.clone(), Duration::from_millis(renew_every));
-            kubelet::run(KubeletOptions { layout, node, addresses, kubeconfig, renew_every })
+            let serve = if serve { Serve::Everywhere } else { Serve::Socket };
+            kubelet::run(KubeletOptions { layout, node, addresses, kubeconfig, renew_every, serve })
         }
         Hidden::ContainerRun { container } => container::keep(&container),
     }
@@ -178,18 +180,7 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
         )));
     }
     let bin_dir = bin_dir(args.bin_dir.as_deref())?;
-    let kubeconfig = match &args.kubeconfig {
-        Some(file) => {
-            let usable = file.canonicalize().doing(|| "find it".into()).and_then(|whole| {
-                cluster::api::current_cluster(&whole)?;
-                Ok(whole)
-            });
-            let named = || format!("--kubeconfig {}", file.display());
-            let advice = "name a kubeconfig with which kubectl reaches the cluster";
-            Some(usable.doing(named).map_err(|e| e.hint(advice))?)
-        }
-        None => None,
-    };
+    let kubeconfig = args.kubeconfig.as_deref().map(usable).transpose()?;
     let mode = match (args.standalone, &kubeconfig) {
         (true, _) => Mode::Standalone,
         (false, None) => Mode::Cluster,
@@ -197,12 +188,14 @@ pub fn up_options(args: &UpArgs) -> Result<UpOptions> {
     };
     Ok(UpOptions {
         kubeconfig,
+        egress_socket: args.egress_socket.as_deref().map(absolute).transpose()?,
         scheduler: if args.no_scheduler { SchedulerChoice::Theirs } else { SchedulerChoice::Ours },
         on_failure: if args.leave { OnFailure::Leave } else { OnFailure::Undo },
         underlay_mtu: args.underlay_mtu,
         node_grace: Duration::from_secs(args.node_grace.into()),
         n_controllers: args.controllers,
         proxy: if args.proxy_all { Proxy::All } else { Proxy::Pods },
+        node_ipam: if args.no_node_ipam { NodeIpam::Theirs } else { NodeIpam::Ours },
         ..UpOptions::new(args.nodes, variant, mode, bin_dir)
     })
 }
@@ -234,7 +227,17 @@ fn run_check(layout: &Layout, args: &CheckArgs) -> Result<ExitCode> {
     preflight::root()?;
     let bin_dir = bin_dir(args.bin_dir.as_deref())?;
     let variants = variants(args);
-    let rows = check::run(layout.dir(), &args.scenarios, &variants, bin_dir, &Progress::start())?;
+    let kubernetes = match &args.kubeconfig {
+        Some(file) => Some(Kubernetes {
+            kubeconfig: usable(file)?,
+            egress_socket: args.egress_socket.as_deref().map(absolute).transpose()?,
+            pid_file: args.api_server_pid.clone(),
+        }),
+        None => None,
+    };
+    let (dir, progress) = (layout.dir(), Progress::start());
+    let kubernetes = kubernetes.as_ref();
+    let rows = check::run(dir, &args.scenarios, &variants, kubernetes, bin_dir, &progress)?;
     if args.json {
         ui::json(&rows)?
     } else {
@@ -242,6 +245,20 @@ fn run_check(layout: &Layout, args: &CheckArgs) -> Result<ExitCode> {
     }
     interrupt::check()?;
     Ok(code(rows.iter().all(check::Row::is_as_expected)))
+}
+
+fn absolute(file: &std::path::Path) -> Result<std::path::PathBuf> {
+    std::path::absolute(file).doing(|| format!("find {}", file.display()))
+}
+
+/// The whole path of a kubeconfig with which a cluster can be reached.
+fn usable(file: &std::path::Path) -> Result<std::path::PathBuf> {
+    let usable = file.canonicalize().doing(|| "find it".into()).and_then(|whole| {
+        cluster::api::current_cluster(&whole)?;
+        Ok(whole)
+    });
+    let advice = "name a kubeconfig with which kubectl reaches the cluster";
+    usable.doing(|| format!("--kubeconfig {}", file.display())).map_err(|e| e.hint(advice))
 }
 
 /// The kinds of labs that are checked, the plainest first.

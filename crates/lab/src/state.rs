@@ -3,7 +3,7 @@
 //! The file is replaced whole (write, sync, rename), so a crash leaves the old or the new one.
 //! What can be found from the thing itself (Pods, ports, flows) is not in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,17 @@ pub enum SchedulerChoice {
     #[default]
     Ours,
     /// The cluster's.
+    Theirs,
+}
+
+/// Who gives Nodes their Pod CIDRs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeIpam {
+    /// antrea-controller.
+    #[default]
+    Ours,
+    /// The cluster's controller manager.
     Theirs,
 }
 
@@ -124,6 +135,16 @@ pub struct LabState {
     /// Whose traffic to Services the agents serve.
     #[serde(default)]
     pub proxy: Proxy,
+    /// Who gives Nodes their Pod CIDRs.
+    #[serde(default)]
+    pub node_ipam: NodeIpam,
+    /// Where an API server that is not ours finds its way into the lab, where that is not in the
+    /// lab's directory.
+    #[serde(default)]
+    pub egress_socket: Option<PathBuf>,
+    /// What an API server that is not ours had before the lab, as far as scenarios make such.
+    #[serde(default)]
+    pub found: BTreeSet<String>,
     /// Port of our API server on loopback.
     pub api_port: Option<u16>,
     /// Seconds that `up` took.
@@ -165,6 +186,9 @@ impl LabState {
             node_grace: usual_grace(),
             n_controllers: 1,
             proxy: Proxy::Pods,
+            node_ipam: NodeIpam::Ours,
+            egress_socket: None,
+            found: BTreeSet::new(),
             api_port: None,
             up_seconds: None,
             keeper: ProcessId::me(),

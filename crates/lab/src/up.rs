@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{self, Layout};
-use crate::state::{LabState, Mode, NodeState, Phase, Proxy, SchedulerChoice, Store};
+use crate::state::{LabState, Mode, NodeIpam, NodeState, Phase, Proxy, SchedulerChoice, Store};
 use crate::sysctl::{RMEM_DEFAULT, SharedSysctls};
 use crate::ui::Progress;
 use crate::variant::{Datapath, Variant};
@@ -36,6 +36,10 @@ pub struct UpOptions {
     pub n_controllers: u8,
     /// Whose traffic to Services the agents serve.
     pub proxy: Proxy,
+    /// Who gives Nodes their Pod CIDRs.
+    pub node_ipam: NodeIpam,
+    /// Where the API server's way into the lab listens, where that is not in the lab's directory.
+    pub egress_socket: Option<PathBuf>,
 }
 
 impl UpOptions {
@@ -54,6 +58,8 @@ impl UpOptions {
             node_grace: kubelab::NODE_GRACE,
             n_controllers: 1,
             proxy: Proxy::Pods,
+            node_ipam: NodeIpam::Ours,
+            egress_socket: None,
         }
     }
 }
@@ -96,6 +102,8 @@ pub fn run(layout: &Layout, options: &UpOptions, progress: &Progress) -> Result<
     state.node_grace = options.node_grace;
     state.n_controllers = options.n_controllers;
     state.proxy = options.proxy;
+    state.node_ipam = options.node_ipam;
+    state.egress_socket.clone_from(&options.egress_socket);
     state.nodes =
         (1..=options.n_nodes).map(|n| NodeState { n, name: layout::node_name(n) }).collect();
     let names: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
@@ -131,7 +139,7 @@ fn start(store: &Store, progress: &Progress) -> Result<()> {
         raise_sysctls(store)?;
     }
     if state.mode == Mode::External {
-        crate::cluster::refuse_foreign_nodes(store)?;
+        crate::cluster::foreign::refuse_what_is_not_ours(store)?;
     }
     progress.step("underlay bridge and outside host");
     topology::make_underlay(store)?;
@@ -155,6 +163,9 @@ fn start(store: &Store, progress: &Progress) -> Result<()> {
     for_each_node(store, agent::await_ready)?;
     if state.mode != Mode::Standalone {
         crate::cluster::await_nodes(store, progress)?;
+    }
+    if state.mode == Mode::External {
+        crate::cluster::foreign::await_controller(store, progress)?;
     }
     let seconds = progress.seconds();
     store.update(|state| {

@@ -264,9 +264,11 @@ fn reboot(store: &Store, progress: &Progress) -> Result<Duration> {
 
 /// Runs kubectl as the administrator; gives whether it succeeded and all it said.
 pub(super) fn kubectl(store: &Store, args: &[&str]) -> Result<(bool, String)> {
+    let kubeconfig =
+        status::kubeconfig(store).ok_or_else(|| LabError::new("this lab has no API server"))?;
     let output = program("kubectl")
         .arg("--kubeconfig")
-        .arg(store.layout().admin_kubeconfig())
+        .arg(kubeconfig)
         .args(["-n", "demo"])
         .args(args)
         .output()
@@ -365,7 +367,7 @@ pub(super) fn nothing_forbidden(store: &Store) -> Result<()> {
 }
 
 /// Deleted Pods leave nothing on their nodes.
-fn deletion(store: &Store) -> Result<()> {
+pub(super) fn deletion(store: &Store) -> Result<()> {
     cluster::delete_pods(store, "demo")?;
     wait_for(Duration::from_secs(30), "all sandboxes are gone", || {
         pods::all(store).is_empty().then_some(())

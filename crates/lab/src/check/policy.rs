@@ -24,7 +24,7 @@ use crate::cluster;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt;
 use crate::layout::Layout;
-use crate::state::{Mode, Store};
+use crate::state::Store;
 use crate::ui::Progress;
 use crate::up::{self, UpOptions};
 use steps::{Do, Scene};
@@ -78,11 +78,7 @@ fn start_with(
     n_controllers: u8,
 ) -> Result<(Lab, World)> {
     let layout = Layout::beside(context.dir, name)?;
-    let bin_dir = context.bin_dir.to_owned();
-    let options = UpOptions {
-        n_controllers,
-        ..UpOptions::new(n_nodes, context.variant, Mode::Cluster, bin_dir)
-    };
+    let options = UpOptions { n_controllers, ..context.cluster(n_nodes) };
     let lab = Lab(up::run(&layout, &options, &Progress::start())?);
     cluster::apply(&lab.0, &world())?;
     let world = World::await_pods(&lab.0)?;

@@ -27,9 +27,8 @@ use crate::echo::Answer;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
-use crate::state::Mode;
 use crate::ui::Progress;
-use crate::up::{self, UpOptions};
+use crate::up;
 use crate::{addressing, agent, component, probe};
 use calls::{Transport, ask, refused};
 use world::{Client, World};
@@ -47,9 +46,7 @@ const SLOTS: [usize; 3] = [5, 5, 6];
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "services")?;
-    let bin_dir = context.bin_dir.to_owned();
-    let options = UpOptions::new(2, context.variant, Mode::Cluster, bin_dir);
-    let lab = Lab(up::run(&layout, &options, &Progress::start())?);
+    let lab = Lab(up::run(&layout, &context.cluster(2), &Progress::start())?);
     let store = &lab.0;
     let world = World::make(store)?;
     let step = |what: &str| context.progress.step(what);

@@ -6,13 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kube_io::service_accounts::{TokenRequest, request_token};
 use kubelab::{Options, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::{TcpSocket, TcpStream};
 
-use super::{accounts, controllers, manifests, token_kubeconfig};
+use super::{accounts, controllers, egress, foreign, manifests};
 use crate::addressing;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::{API_PORT, Layout};
@@ -47,7 +45,7 @@ pub fn run(layout: &Layout) -> Result<()> {
         .doing(|| "start the runtime".into())?;
     match store.get().mode {
         Mode::Cluster => runtime.block_on(serve(&store)),
-        Mode::External => runtime.block_on(forward(&store)),
+        Mode::External => runtime.block_on(foreign::run(&store)),
         Mode::Standalone => Err(LabError::new("this lab has no API server")),
     }
 }
@@ -96,64 +94,13 @@ async fn serve(store: &Store) -> Result<()> {
     tracing::info!(port, "ready");
     tokio::select! {
         ended = until_ended() => ended?,
-        () = controllers::follow_health(store, &server) => {}
+        () = controllers::follow_health(store, |slices| {
+            let told = server.apply_yaml(&slices).map(drop).doing(|| "apply".into());
+            std::future::ready(told)
+        }) => {}
     }
     server.shutdown().await;
     Ok(())
-}
-
-/// Carries connections from the underlay to an API server that the machine itself reaches.
-async fn forward(store: &Store) -> Result<()> {
-    let layout = store.layout();
-    let state = store.get();
-    let path = state.kubeconfig.clone().ok_or_else(|| LabError::new("no kubeconfig recorded"))?;
-    let cluster = current_cluster(&path)?;
-    let url = cluster["server"].as_str().unwrap_or_default().to_owned();
-    let (host, address) = resolve(&url).await?;
-    let client = super::admin(store).await?;
-    for text in manifests() {
-        kube_io::apply::manifests(&client, text).await.doing(|| "apply manifests".into())?;
-    }
-    let mut seen_from_nodes = cluster.clone();
-    seen_from_nodes["server"] = json!(addressing::api_url(state.variant.family));
-    if cluster.get("tls-server-name").is_none() {
-        seen_from_nodes["tls-server-name"] = json!(host);
-    }
-    let nodes: Vec<String> = state.nodes.iter().map(|n| n.name.clone()).collect();
-    for account in accounts(layout, &nodes) {
-        let name = account.service_account;
-        let request =
-            TokenRequest { expiration_seconds: Some(24 * 3600), ..TokenRequest::default() };
-        let token = request_token(&client, "kube-system", name, &request)
-            .await
-            .map_err(|error| LabError::new(error.chain()))?;
-        // The scheduler runs where the machine's own network is.
-        let cluster = if name == "lab-scheduler" { &cluster } else { &seen_from_nodes };
-        write_secret(&account.kubeconfig, &token_kubeconfig(cluster, name, &token.token)?)?;
-    }
-    // Nodes are told the first address only.
-    let listener = listen_on_underlay(layout, state.variant.family)?.swap_remove(0);
-    listener.set_nonblocking(true).doing(|| "set up the listener".into())?;
-    let listener =
-        tokio::net::TcpListener::from_std(listener).doing(|| "use the listener".into())?;
-    state::write(&ready_file(layout), &Ready { port: None })?;
-    tracing::info!(%address, "forwarding");
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let Ok((mut inner, _)) = accepted else { continue };
-                tokio::spawn(async move {
-                    match TcpStream::connect(address).await {
-                        Ok(mut outer) => {
-                            let _ = tokio::io::copy_bidirectional(&mut inner, &mut outer).await;
-                        }
-                        Err(error) => tracing::warn!(%error, "reach the API server"),
-                    }
-                });
-            }
-            ended = until_ended() => return ended,
-        }
-    }
 }
 
 /// The controller is on the underlay, as the nodes are.
@@ -161,18 +108,11 @@ fn dial_from_underlay(layout: &Layout) -> kubelab::Dial {
     let netns = layout.underlay_netns();
     Arc::new(move |address: SocketAddr| {
         let netns = netns.clone();
-        Box::pin(async move {
-            let socket = netns::enter(&netns, || match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4(),
-                SocketAddr::V6(_) => TcpSocket::new_v6(),
-            });
-            let socket = socket.map_err(|error| std::io::Error::other(error.chain()))??;
-            socket.connect(address).await
-        })
+        Box::pin(async move { egress::dial(&netns, address).await })
     })
 }
 
-fn listen_on_underlay(layout: &Layout, family: IpFamily) -> Result<Vec<TcpListener>> {
+pub(super) fn listen_on_underlay(layout: &Layout, family: IpFamily) -> Result<Vec<TcpListener>> {
     let bind = |address| {
         netns::enter(&layout.underlay_netns(), || TcpListener::bind((address, API_PORT)))?
             .doing(|| format!("listen on {address} of the underlay"))
@@ -206,21 +146,8 @@ pub(crate) fn current_cluster(path: &Path) -> Result<Value> {
     Ok(cluster)
 }
 
-async fn resolve(url: &str) -> Result<(String, SocketAddr)> {
-    let uri: hyper::Uri = url.parse().doing(|| format!("read the server's URL {url}"))?;
-    let host = uri.host().ok_or_else(|| LabError::new(format!("{url} names no host")))?;
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let port = uri.port_u16().unwrap_or(443);
-    let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), port))
-        .await
-        .doing(|| format!("resolve {host}"))?
-        .collect();
-    let address = *found.first().ok_or_else(|| LabError::new(format!("{host} has no address")))?;
-    Ok((host, address))
-}
-
 /// Tokens are for root only.
-fn write_secret(path: &Path, text: &str) -> Result<()> {
+pub(super) fn write_secret(path: &Path, text: &str) -> Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).doing(|| format!("create {}", dir.display()))?;
     }
@@ -229,7 +156,7 @@ fn write_secret(path: &Path, text: &str) -> Result<()> {
         .doing(|| format!("protect {}", path.display()))
 }
 
-async fn until_ended() -> Result<()> {
+pub(super) async fn until_ended() -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate()).doing(|| "listen for SIGTERM".into())?;
     let mut int = signal(SignalKind::interrupt()).doing(|| "listen for SIGINT".into())?;

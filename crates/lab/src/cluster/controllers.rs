@@ -4,10 +4,10 @@
 //! asked whether it is ready, and EndpointSlices of the Service say so. Agents, the API server's
 //! aggregation and its webhooks find the replicas by them.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelab::RunningServer;
 use serde_json::json;
 
 use crate::addressing;
@@ -15,7 +15,7 @@ use crate::error::{Doing, LabError, Result};
 use crate::health;
 use crate::layout::Layout;
 use crate::process::Start;
-use crate::state::{Mode, Store};
+use crate::state::{NodeIpam, Store};
 use crate::variant::IpFamily;
 
 /// Most replicas.
@@ -76,8 +76,7 @@ pub fn start(store: &Store, n: u8) -> Result<()> {
         "apiPort": port(n),
         "clientConnection": { "kubeconfig": dir.join("kubeconfig") },
     });
-    if store.get().mode == Mode::Cluster {
-        // Elsewhere the cluster's own controller manager gives Nodes their prefixes.
+    if store.get().node_ipam == NodeIpam::Ours {
         let family = store.get().variant.family;
         text["nodeIPAM"] = json!({
             "enableNodeIPAM": true,
@@ -122,12 +121,11 @@ pub fn registration() -> [&'static str; 2] {
 
 /// The EndpointSlices of a replica.
 pub(crate) fn slices(family: IpFamily, n: u8, ready: bool) -> String {
-    let slice = |address: std::net::IpAddr| {
-        let kind = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-        let (name, port) = (kind.to_lowercase(), port(n));
+    let slice = |address: IpAddr| {
+        let (kind, name, port) = (address_type(address), slice_name(address, n), port(n));
         format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
-             name: antrea-{n}-{name}\n  namespace: kube-system\n  \
+             name: {name}\n  namespace: kube-system\n  \
              labels: {{kubernetes.io/service-name: antrea}}\naddressType: {kind}\n\
              endpoints: [{{addresses: [\"{address}\"], conditions: {{ready: {ready}}}}}]\n\
              ports: [{{name: \"\", port: {port}, protocol: TCP}}]\n"
@@ -137,9 +135,27 @@ pub(crate) fn slices(family: IpFamily, n: u8, ready: bool) -> String {
     all.collect::<Vec<_>>().join("---\n")
 }
 
-/// Keeps the slices as the replicas are; never ends by itself.
-pub(super) async fn follow_health(store: &Store, server: &RunningServer) {
+/// Names of the EndpointSlices of a replica.
+pub(super) fn slice_names(family: IpFamily, n: u8) -> Vec<String> {
+    addressing::api_server(family).into_iter().map(|address| slice_name(address, n)).collect()
+}
+
+fn slice_name(address: IpAddr, n: u8) -> String {
+    format!("antrea-{n}-{}", address_type(address).to_lowercase())
+}
+
+fn address_type(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// Keeps the slices as the replicas are, by what puts a manifest on the API server; never ends by
+/// itself.
+pub(super) async fn follow_health<F>(store: &Store, apply: impl Fn(String) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
     let family = store.get().variant.family;
+    let apply = &apply;
     let follow = |n| {
         let layout = store.layout();
         async move {
@@ -149,9 +165,12 @@ pub(super) async fn follow_health(store: &Store, server: &RunningServer) {
                 let ready = tokio::task::spawn_blocking(move || lacks(&asked, n));
                 let ready = ready.await.is_ok_and(|lacks| lacks.is_ok_and(|all| all.is_empty()));
                 if told != Some(ready) {
-                    match server.apply_yaml(&slices(family, n, ready)) {
-                        Ok(_) => told = Some(ready),
-                        Err(error) => tracing::warn!(%error, n, "tell whether a replica is ready"),
+                    match apply(slices(family, n, ready)).await {
+                        Ok(()) => told = Some(ready),
+                        Err(error) => {
+                            let error = error.chain();
+                            tracing::warn!(error, n, "tell whether a replica is ready");
+                        }
                     }
                 }
                 tokio::time::sleep(if ready { ASK_AGAIN } else { ASK_SOON }).await;

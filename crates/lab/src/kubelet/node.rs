@@ -141,7 +141,7 @@ fn registration(kubelet: &Kubelet) -> NodeRegistration {
         annotations: BTreeMap::new(),
         internal_addresses: kubelet.addresses.clone(),
         capacity: BTreeMap::from([pair("pods", "250"), pair("cpu", "8"), pair("memory", "16Gi")]),
-        kubelet_port: Some(10250),
+        kubelet_port: Some(super::secure::PORT),
         node_info: BTreeMap::from([
             pair("kernelVersion", &kernel),
             pair("osImage", "network namespace"),

@@ -23,7 +23,7 @@ use crate::container::ContainerDir;
 use crate::error::{Doing, Result};
 use crate::sandbox::Sandbox;
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Makes the socket; one that a former kubelet left is replaced.
 pub(super) fn listen(path: &Path) -> Result<UnixListener> {
@@ -60,7 +60,7 @@ async fn connection(kubelet: Kubelet, stream: UnixStream) {
     }
 }
 
-async fn answer(kubelet: &Kubelet, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(kubelet: &Kubelet, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let query = pairs(request.uri().query().unwrap_or_default());
@@ -199,7 +199,7 @@ fn log(dir: ContainerDir, query: LogQuery) -> Response<Body> {
     answer
 }
 
-fn text(status: StatusCode, said: &str) -> Response<Body> {
+pub(super) fn text(status: StatusCode, said: &str) -> Response<Body> {
     let mut answer = Response::new(Full::new(Bytes::from(format!("{said}\n"))).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));

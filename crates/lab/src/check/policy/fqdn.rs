@@ -14,9 +14,9 @@ use crate::dns::{self, Entry, Manner, Transport, Zone};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
-use crate::state::{Mode, Store};
+use crate::state::Store;
 use crate::ui::Progress;
-use crate::up::{self, POD_PATIENCE, UpOptions};
+use crate::up::{self, POD_PATIENCE};
 use crate::{addressing, cluster, component, ip, netns, pods, probe};
 
 const NODE: &str = "node-1";
@@ -109,9 +109,7 @@ struct Scene<'a> {
 
 pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "fqdn")?;
-    let bin_dir = context.bin_dir.to_owned();
-    let options = UpOptions::new(1, context.variant, Mode::Cluster, bin_dir);
-    let lab = Lab(up::run(&layout, &options, &Progress::start())?);
+    let lab = Lab(up::run(&layout, &context.cluster(1), &Progress::start())?);
     let scene = prepare(&lab.0, context)?;
     let mut seen = Vec::new();
     for server in scene.servers.clone() {

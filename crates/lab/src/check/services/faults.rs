@@ -16,10 +16,9 @@ use crate::cli::NodeComponent;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
-use crate::state::Mode;
 use crate::traffic::Datagrams;
 use crate::ui::Progress;
-use crate::up::{self, UpOptions};
+use crate::up;
 use crate::{agent, component, interrupt, probe};
 
 /// Requests per second of each of the two clients.
@@ -31,7 +30,7 @@ const GRACE: u32 = 6;
 
 pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "servicesf")?;
-    let options = UpOptions::new(2, context.variant, Mode::Cluster, context.bin_dir.to_owned());
+    let options = context.cluster(2);
     let lab = Lab(up::run(&layout, &options, &Progress::start())?);
     let world = World::make(&lab.0)?;
     context.progress.step("all endpoints are replaced, one by one");

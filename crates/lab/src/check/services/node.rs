@@ -14,7 +14,7 @@ use crate::cli::NodeComponent;
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
 use crate::preflight::program;
-use crate::state::{Mode, Proxy};
+use crate::state::Proxy;
 use crate::ui::Progress;
 use crate::up::{self, UpOptions};
 use crate::variant::IpFamily;
@@ -28,11 +28,7 @@ const ALONE: &str = "services/alone";
 
 pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let layout = Layout::beside(context.dir, "servicesn")?;
-    let bin_dir = context.bin_dir.to_owned();
-    let options = UpOptions {
-        proxy: Proxy::All,
-        ..UpOptions::new(2, context.variant, Mode::Cluster, bin_dir)
-    };
+    let options = UpOptions { proxy: Proxy::All, ..context.cluster(2) };
     let lab = Lab(up::run(&layout, &options, &Progress::start())?);
     let world = World::make(&lab.0)?;
     let scene = Scene::new(&world, context.variant.family)?;
