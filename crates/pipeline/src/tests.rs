@@ -9,5 +9,6 @@ mod policy_trace;
 mod properties;
 mod service_flows;
 mod service_live;
+mod service_ports;
 mod switch;
 mod trace;

@@ -15,6 +15,7 @@
 //! outside gets to the bridge (`host`).
 
 mod affinity;
+mod collision;
 mod dsr;
 mod endpoint;
 mod frontend;
@@ -27,8 +28,8 @@ use std::collections::BTreeSet;
 use openflow::message::PacketIn;
 use openflow::{Action, Controller, Flow, Match, TableId};
 
+pub(crate) use collision::of_pod as keep_apart;
 pub(crate) use dsr::to_peer;
-pub(crate) use endpoint::collisions;
 pub use endpoint::endpoint_flows;
 pub use frontend::frontend_flows;
 pub use group::group;

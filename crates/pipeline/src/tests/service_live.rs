@@ -20,17 +20,17 @@ use crate::service::{
     frontend_flows, group,
 };
 
-const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// The node with Pods 2 and 3, with the routes that a host serving Services has.
-struct World {
-    switch: Switch,
-    pod2: NamedNetns,
-    pod3: NamedNetns,
+pub(super) struct World {
+    pub(super) switch: Switch,
+    pub(super) pod2: NamedNetns,
+    pub(super) pod3: NamedNetns,
 }
 
 impl World {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let switch = Switch::start_as(&mk_service_node(Families::Dual));
         sh("ip addr add 10.77.1.1/24 dev gw0 && ip addr add fd00:77:1::1/64 dev gw0 nodad && \
             ip link set gw0 up");
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Installs a Service of these endpoints.
-    fn serve(&self, frontend: &Frontend, of: &Group) {
+    pub(super) fn serve(&self, frontend: &Frontend, of: &Group) {
         let node = mk_service_node(Families::Dual);
         let mut intents = group(of);
         intents.extend(frontend_flows(&node, frontend));
@@ -61,7 +61,7 @@ impl World {
 }
 
 /// Serves for ever: each byte is answered with a line, who serves and who the client is.
-fn serve_tcp(netns: &NamedNetns, name: &'static str, at: &str) {
+pub(super) fn serve_tcp(netns: &NamedNetns, name: &'static str, at: &str) {
     let at = at.to_owned();
     let listener = netns.run(move || TcpListener::bind(at).unwrap());
     accept(listener, name);
@@ -86,7 +86,7 @@ fn accept(listener: TcpListener, name: &'static str) {
     });
 }
 
-fn serve_udp(netns: &NamedNetns, name: &'static str, at: &str) {
+pub(super) fn serve_udp(netns: &NamedNetns, name: &'static str, at: &str) {
     let at = at.to_owned();
     let socket = netns.run(move || UdpSocket::bind(at).unwrap());
     thread::spawn(move || {
@@ -105,7 +105,7 @@ fn dial(to: &str) -> TcpStream {
 }
 
 /// What the server says: its name, and the client's address and port.
-fn ask(stream: &mut TcpStream) -> (String, SocketAddr) {
+pub(super) fn ask(stream: &mut TcpStream) -> (String, SocketAddr) {
     let to = stream.peer_addr().unwrap();
     stream.write_all(b"x").unwrap();
     let mut line = Vec::new();
@@ -354,7 +354,7 @@ fn affinity_keeps_a_client_at_an_endpoint_that_serves() {
 }
 
 /// Ends a connection from the server's side, so that its port is free at once.
-fn end(mut stream: TcpStream) {
+pub(super) fn end(mut stream: TcpStream) {
     stream.write_all(b"q").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
@@ -554,7 +554,7 @@ fn a_switch_takes_what_is_meant_for_the_kernel() {
         node.services.as_mut().unwrap().datapath = Datapath::System;
         let flows = super::fixture::flows_of(&node);
         let apart = |flow: &&openflow::Flow| flow.to_string().contains("nat(src=0.0.0.0)");
-        assert_eq!(flows.iter().filter(apart).count(), 1);
+        assert_eq!(flows.iter().filter(apart).count(), 2, "of all, and of the gateway");
         let switch = Switch::start(Families::Dual);
         switch.add(&flows);
         let has = switch.ovs.flows("br-int");
@@ -562,7 +562,7 @@ fn a_switch_takes_what_is_meant_for_the_kernel() {
             let of = |line: &&String| line.contains(family) && line.contains("nat(src),");
             has.iter().filter(of).count()
         };
-        assert_eq!((told("+new+trk,ip,"), told("+new+trk,ipv6,")), (1, 1), "{has:#?}");
+        assert_eq!((told("+new+trk,ip,"), told("+new+trk,ipv6,")), (2, 2), "{has:#?}");
     });
 }
 

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::ANSWERED;
 use super::world::Client;
 use crate::echo::Answer;
 use crate::error::{Doing, LabError, Result};
@@ -26,9 +25,7 @@ impl Transport {
 /// A refusal is there after this time: long before a lost packet would be sent again.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
-/// Asks who answers. Of two connections that come to one endpoint by different addresses with one
-/// source port, the second is not answered while the first is remembered, which is rare: whoever has
-/// time for it asks once more, by another port.
+/// Asks who answers.
 pub(super) fn ask(
     from: &Client,
     target: SocketAddr,
@@ -36,8 +33,6 @@ pub(super) fn ask(
     within: Duration,
 ) -> Result<Answer> {
     match transport {
-        Transport::Tcp if within >= ANSWERED => probe::tcp_who(&from.netns, target, within)
-            .or_else(|_| probe::tcp_who(&from.netns, target, within)),
         Transport::Tcp => probe::tcp_who(&from.netns, target, within),
         Transport::Udp => probe::udp_who(&from.netns, target, within),
     }

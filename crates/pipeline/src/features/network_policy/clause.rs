@@ -38,6 +38,11 @@ pub enum Transport {
     Sctp,
 }
 
+impl Transport {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+}
+
 /// Packets of one service, as a rule names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceSpec {

@@ -29,7 +29,7 @@ pub(super) fn node(build: &mut Build<'_>) {
 pub(super) fn pod(build: &mut Build<'_>, pod: &PodInterface) {
     destination(build, pod.mac, pod.ofport);
     for ip in pod.ips.iter().filter(|ip| build.node.families.has(**ip)) {
-        let flows = service::collisions(build.node, *ip);
+        let flows = service::keep_apart(build.node, *ip);
         build.flows.extend(flows);
     }
 }

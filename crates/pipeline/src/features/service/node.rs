@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use openflow::{Action, Ct, CtState, Flow, Intent, Match, Meter, Nat};
 
-use super::{Datapath, ServiceConfig, dsr, endpoint, flow};
+use super::{Datapath, ServiceConfig, collision, dsr, flow};
 use crate::features::pod_connectivity::keep;
 use crate::fields::{
     self, CT_HAIRPIN, CT_NODE_PORT, CT_SERVICE, CT_SERVICE_GROUP, CT_SERVICE_SNAT, CT_SOURCE,
@@ -49,15 +49,13 @@ pub fn node_flows(node: &NodeConfig) -> Vec<Intent> {
     }
     for family in families(node) {
         un_snat(&family, &mut flows);
-        snat(node, &family, &mut flows);
+        snat(node, config, &family, &mut flows);
         if config.datapath == Datapath::System {
-            flows.extend(endpoint::collisions_in_kernel(node, &family.any));
+            flows.extend(collision::in_kernel(node, &family.any));
         }
     }
-    if config.proxy_all {
-        for ip in node.gateway.ips.iter().filter(|ip| node.families.has(**ip)) {
-            flows.extend(endpoint::collisions(node, *ip));
-        }
+    for ip in node.gateway.ips.iter().filter(|ip| node.families.has(**ip)) {
+        flows.extend(collision::of_gateway(node, config.datapath, *ip));
     }
     intents.extend(flows.into_iter().map(Intent::from));
     intents
@@ -94,6 +92,13 @@ fn known(node: &NodeConfig, flows: &mut Vec<Flow>) {
         REWRITE_MAC.load(),
         Action::move_field(CT_SERVICE_GROUP, SERVICE_GROUP),
         Action::move_field(CT_NODE_PORT, TO_NODE_PORT.place),
+        Action::GotoTable(node.layout().ip_stage(Stage::EgressSecurity)),
+    ]));
+    // What the host sends to an endpoint directly has to pass SNAT, which only what is routed does.
+    let sent = Match::new().ct_state(CtState::TRK, CtState::RPL | CtState::INV);
+    let direct = FROM_GATEWAY.of(sent).reg(CT_SERVICE, 0).reg(CT_SERVICE_SNAT, 1);
+    flows.push(flow(table, LOW + 1, direct).actions([
+        REWRITE_MAC.load(),
         Action::GotoTable(node.layout().ip_stage(Stage::EgressSecurity)),
     ]));
 }
@@ -182,7 +187,7 @@ fn un_snat(family: &Family, flows: &mut Vec<Flow>) {
 }
 
 /// SNAT, and ConntrackCommit for what it translated.
-fn snat(node: &NodeConfig, family: &Family, flows: &mut Vec<Flow>) {
+fn snat(node: &NodeConfig, config: &ServiceConfig, family: &Family, flows: &mut Vec<Flow>) {
     let Some(gateway) = family.gateway else { return };
     let next = node.layout().ip_next(fields::SNAT);
     let not = CtState::RPL | CtState::INV;
@@ -191,20 +196,21 @@ fn snat(node: &NodeConfig, family: &Family, flows: &mut Vec<Flow>) {
         (1, Some(FROM_POD), gateway),
         (0, None, gateway),
     ];
-    for (hairpin, source, address) in cases {
-        let translate = Ct::zone(family.snat_zone)
+    let translate = |nat, hairpin| {
+        Ct::zone(family.snat_zone)
             .commit()
-            .nat(Nat::src(address))
+            .nat(nat)
             .table(next)
             .exec(Action::move_field(SOURCE, CT_SOURCE))
             .exec(Action::load(CT_SERVICE_SNAT, 1))
-            .exec(Action::load(CT_HAIRPIN, hairpin));
-        let sent = family
-            .any
-            .clone()
-            .ct_state(CtState::TRK, not)
-            .reg(CT_SERVICE_SNAT, 1)
-            .reg(CT_HAIRPIN, hairpin);
+            .exec(Action::load(CT_HAIRPIN, hairpin))
+    };
+    let sent = |from: Match, hairpin| {
+        from.ct_state(CtState::TRK, not).reg(CT_SERVICE_SNAT, 1).reg(CT_HAIRPIN, hairpin)
+    };
+    for (hairpin, source, address) in cases {
+        let translate = translate(Nat::src(address), hairpin);
+        let sent = sent(family.any.clone(), hairpin);
         let sent = source.map_or(sent.clone(), |source| source.of(sent));
         // All policies are passed: what comes behind this does not look at such a connection.
         let half = sent.clone().reg(CT_SOURCE, 0);
@@ -213,6 +219,14 @@ fn snat(node: &NodeConfig, family: &Family, flows: &mut Vec<Flow>) {
                 .actions([Action::ct(keep(family.zone)), Action::ct(translate.clone())]),
         );
         flows.push(flow(fields::SNAT, LOW, sent).actions([Action::ct(translate)]));
+    }
+    if config.datapath == Datapath::Netdev {
+        // No source is translated to itself there, not even where this zone has forgotten it.
+        for (from, nat) in collision::by_half(gateway) {
+            let translate = translate(nat, 0);
+            let own = FROM_GATEWAY.of(sent(from, 0));
+            flows.push(flow(fields::SNAT, LOW + 1, own).actions([Action::ct(translate)]));
+        }
     }
     let kept = family.any.clone().ct_state(CtState::TRK, CtState::INV).reg(CT_SERVICE_SNAT, 1);
     let behind = node.layout().ip_next(fields::CONNTRACK_COMMIT);
