@@ -51,8 +51,6 @@ const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
 const FINISH_PATIENCE: Duration = Duration::from_secs(25);
 /// A new Pod's port is opened after this time though its policies are not known.
 const POLICY_PATIENCE: Duration = Duration::from_secs(5);
-/// Packets a second that policies may send to the agent, of each of two kinds.
-const PACKET_IN_RATE: u32 = 5000;
 /// Controller id of the connection for packets.
 const CONTROLLER_ID: u16 = 1;
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
@@ -145,7 +143,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
         true => HostMark::Marked,
         false => HostMark::GatewayAddress,
     };
-    let policy_config = policy_config(&network.node, host_mark);
+    let policy_config = policy_config(&options, &network.node, host_mark);
     let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
     bridge.set(policy::OWNER, "node", node_flows);
     let (tell_policies, services) = policy::channel();
@@ -450,7 +448,13 @@ async fn bring_up(
         node_ips: own_addresses.node_ips.iter().copied().collect(),
         services: setup::is_served(options).then(|| {
             let addresses = node_port_addresses.as_deref();
-            setup::service_config(options, datapath, addresses, CONTROLLER_ID, PACKET_IN_RATE)
+            setup::service_config(
+                options,
+                datapath,
+                addresses,
+                CONTROLLER_ID,
+                packet_in_rate(options),
+            )
         }),
     };
     Ok(NodeNetwork {
@@ -504,14 +508,26 @@ fn tunnel_kind(kind: antrea_config::TunnelType) -> TunnelKind {
 
 /// Where and how connections that policies log are written down.
 fn audit_config(options: &Options) -> AuditConfig {
-    let number = |key: &str| match options.config.values.get(key) {
-        Some(antrea_config::Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
-        _ => 0,
-    };
     AuditConfig {
         path: options.log_dir.join("networkpolicy/np.log"),
-        max_size: number("auditLogging.maxSize").saturating_mul(1 << 20),
-        max_backups: usize::try_from(number("auditLogging.maxBackups")).unwrap_or(0),
+        max_size: number(options, "auditLogging.maxSize").saturating_mul(1 << 20),
+        max_backups: usize::try_from(number(options, "auditLogging.maxBackups")).unwrap_or(0),
+        max_age: Some(number(options, "auditLogging.maxAge"))
+            .filter(|days| *days > 0)
+            .map(|days| Duration::from_secs(days.saturating_mul(24 * 60 * 60))),
+    }
+}
+
+/// How many packets a second each feature may send here.
+fn packet_in_rate(options: &Options) -> u32 {
+    u32::try_from(number(options, "packetInRate")).unwrap_or(u32::MAX)
+}
+
+/// A whole number of the configuration.
+fn number(options: &Options, key: &str) -> u64 {
+    match options.config.values.get(key) {
+        Some(antrea_config::Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -524,11 +540,11 @@ fn serves(options: &Options) -> realize::Serves {
     }
 }
 
-fn policy_config(node: &NodeConfig, host_mark: HostMark) -> PolicyConfig {
+fn policy_config(options: &Options, node: &NodeConfig, host_mark: HostMark) -> PolicyConfig {
     PolicyConfig {
         families: node.families,
         controller_id: CONTROLLER_ID,
-        packet_in_rate: Some(PACKET_IN_RATE),
+        packet_in_rate: Some(packet_in_rate(options)),
         host_mark,
     }
 }

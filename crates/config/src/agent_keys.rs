@@ -8,7 +8,8 @@ use Built::{No, NoEffect, Only, Yes};
 const PORT: Kind = Kind::Int(1, 65535);
 const PORT_OR_ZERO: Kind = Kind::Int(0, 65535);
 const COUNT: Kind = Kind::Int(0, i64::MAX);
-const LIMITER: Built = NoEffect("agents do not ask antrea-controller in this version");
+const LIMITER: Built =
+    NoEffect("an agent asks antrea-controller for three watches, and reports what is due");
 const JSON: Built = NoEffect("the client chooses the content type itself");
 const NEXT: &str = "until the next release";
 const VERSION: &str = "in this version";
@@ -98,12 +99,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("nodeType", Kind::Enum(&["k8sNode", "externalNode"]), "k8sNode", Only(&["k8sNode"], VERSION), "Node of the cluster, or machine outside it."),
     Key::new("externalNode.externalNodeNamespace", Kind::Text, "default", No, "Namespace of this machine's ExternalNode."),
     Key::new("externalNode.policyBypassRules", Kind::ObjectList, "[]", No, "Traffic that no policy touches."),
-    Key::new("auditLogging.maxSize", COUNT, "500", No, "Size in MB at which the audit log is rotated."),
-    Key::new("auditLogging.maxBackups", COUNT, "3", No, "Rotated audit logs kept; 0 keeps all."),
-    Key::new("auditLogging.maxAge", COUNT, "28", No, "Days that rotated audit logs are kept; 0 has no limit."),
-    Key::new("auditLogging.compress", Kind::Bool, "true", No, "Compresses rotated audit logs."),
+    Key::new("auditLogging.maxSize", COUNT, "500", Yes, "Size in MB at which the audit log is rotated."),
+    Key::new("auditLogging.maxBackups", COUNT, "3", Yes, "Rotated audit logs kept; 0 keeps all."),
+    Key::new("auditLogging.maxAge", COUNT, "28", Yes, "Days that rotated audit logs are kept; 0 has no limit."),
+    Key::new("auditLogging.compress", Kind::Bool, "true", NoEffect("rotated logs stay as they are written"), "Compresses rotated audit logs."),
     Key::new("secondaryNetwork.ovsBridges", Kind::ObjectList, "[]", No, "Bridge of secondary networks."),
-    Key::new("packetInRate", Kind::Int(1, 1_000_000), "5000", NoEffect("no feature sends packets to the agent in this version"), "Packets per second each feature may send to the agent."),
+    Key::new("packetInRate", Kind::Int(1, 1_000_000), "5000", Yes, "Packets per second each feature may send to the agent."),
     Key::new("hostNetworkAcceleration.enable", Kind::Bool, "true", NoEffect("only modes noEncap and hybrid use it"), "Forwards by an nftables flowtable."),
     Key::new("hostNetworkMode", Kind::Enum(&["iptables", "nftables"]), "iptables", NoEffect("both are realized by nftables"), "How the host's rules are written."),
 ];

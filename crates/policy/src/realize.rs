@@ -229,6 +229,8 @@ pub struct RuleInfo {
     pub policy: Arc<NetworkPolicy>,
     /// Which of its rules.
     pub rule: usize,
+    /// The OpenFlow priority of its flows.
+    pub priority: Option<u16>,
 }
 
 impl RuleInfo {
@@ -405,8 +407,8 @@ impl Realizer {
     pub fn rule(&self, id: ConjId) -> Option<RuleInfo> {
         if let Some((uid, owner)) = self.by_id.get(&id) {
             let state = self.policies.get(uid)?;
-            let rule = state.parts.get(owner)?.rule;
-            return Some(RuleInfo { policy: state.installed.clone()?, rule });
+            let part = state.parts.get(owner)?;
+            return Some(self.info(state.installed.clone()?, part));
         }
         let retired = self.retired.iter().rev().find(|(_, retired, _)| *retired == id);
         retired.map(|(_, _, info)| info.clone())
@@ -417,9 +419,13 @@ impl Realizer {
         self.policies.values().flat_map(|state| {
             state.parts.values().filter_map(|part| {
                 let policy = state.installed.clone()?;
-                Some((part.id, RuleInfo { policy, rule: part.rule }))
+                Some((part.id, self.info(policy, part)))
             })
         })
+    }
+
+    fn info(&self, policy: Arc<NetworkPolicy>, part: &InstalledPart) -> RuleInfo {
+        RuleInfo { policy, rule: part.rule, priority: self.slots.priority(part.slot) }
     }
 
     /// How far each installed policy is realized.

@@ -4,11 +4,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use openflow::message::PacketIn;
 use pipeline::packet::Headers;
-use pipeline::policy::{Direction, Place, PolicyPacket};
+use pipeline::policy::{Direction, PolicyPacket};
 use policy::audit::Entry;
 use policy::realize::RuleInfo;
 
@@ -23,6 +24,8 @@ pub(crate) struct AuditConfig {
     pub(crate) max_size: u64,
     /// Older files that are kept; 0 keeps all.
     pub(crate) max_backups: usize,
+    /// Older files are kept for so long; without, for ever.
+    pub(crate) max_age: Option<Duration>,
 }
 
 /// The file.
@@ -56,7 +59,7 @@ impl AuditFile {
         let max = self.config.max_size;
         if max > 0 && self.file.as_ref().is_some_and(|(_, size)| *size >= max) {
             self.file = None;
-            rotate(&self.config.path, self.config.max_backups)?;
+            rotate(&self.config)?;
         }
         let (file, size) = match &mut self.file {
             Some(open) => open,
@@ -76,20 +79,30 @@ impl AuditFile {
     }
 }
 
-/// Renames the file and those before it; the oldest goes where there are too many.
-fn rotate(path: &Path, max_backups: usize) -> io::Result<()> {
-    let numbered = |n: usize| path.with_extension(format!("log.{n}"));
+/// Renames the file and those before it; the oldest go where there are too many, or too old ones.
+fn rotate(config: &AuditConfig) -> io::Result<()> {
+    let numbered = |n: usize| config.path.with_extension(format!("log.{n}"));
     let mut n = 1;
     while numbered(n).exists() {
         n += 1;
     }
-    if max_backups > 0 && n > max_backups {
-        n = max_backups;
+    let too_old = |n: &usize| {
+        let changed = fs::metadata(numbered(*n)).and_then(|file| file.modified());
+        let age = changed.ok().and_then(|at| at.elapsed().ok());
+        age.zip(config.max_age).is_some_and(|(age, most)| age > most)
+    };
+    // From the first that is too old on, all are.
+    if let Some(first) = (1..n).find(too_old) {
+        (first..n).try_for_each(|n| fs::remove_file(numbered(n)))?;
+        n = first;
+    }
+    if config.max_backups > 0 && n > config.max_backups {
+        n = config.max_backups;
     }
     for n in (1..n).rev() {
         fs::rename(numbered(n), numbered(n + 1))?;
     }
-    fs::rename(path, numbered(1))
+    fs::rename(&config.path, numbered(1))
 }
 
 /// What of a packet and the rule that it met stands in the log; none for what is no IP packet.
@@ -106,14 +119,13 @@ pub(super) fn entry(
         Direction::Egress => headers.src,
     };
     let applied_to = pods.iter().find(|record| record.ips.contains(&own));
-    let priority = named.filter(|_| what.place != Place::Kubernetes).map(|rule| rule.priority);
     Some(Entry {
         table: pipeline::fields::table_name(packet.table),
         policy: rule.and_then(RuleInfo::source).cloned(),
         rule: named.map(|rule| rule.name.clone()).unwrap_or_default(),
         direction: what.direction,
         verdict: what.verdict,
-        priority: priority.and_then(|priority| u16::try_from(priority).ok()),
+        priority: rule.and_then(|rule| rule.priority),
         applied_to: applied_to.map(|record| record.pod.to_string()).unwrap_or_default(),
         src: headers.src,
         dst: headers.dst,
@@ -126,10 +138,12 @@ pub(super) fn entry(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use openflow::message::PacketInReason;
     use openflow::{ConjId, Match};
     use pipeline::fields;
-    use pipeline::policy::Verdict;
+    use pipeline::policy::{Place, Verdict};
 
     use super::*;
     use crate::cni::mk_record;
@@ -170,7 +184,8 @@ mod tests {
     fn files_are_begun_anew_and_old_ones_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("networkpolicy/np.log");
-        let config = AuditConfig { path: path.clone(), max_size: 10, max_backups: 2 };
+        let config =
+            AuditConfig { path: path.clone(), max_size: 10, max_backups: 2, max_age: None };
         let mut audit = AuditFile::new(config);
         for n in 0..5 {
             audit.write(&[format!("line number {n}")]);
@@ -180,5 +195,28 @@ mod tests {
         assert_eq!(read("np.log.1"), "line number 3\n");
         assert_eq!(read("np.log.2"), "line number 2\n");
         assert_eq!(read("np.log.3"), "");
+    }
+
+    #[test]
+    fn what_is_too_old_goes_with_all_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("np.log");
+        let day = Duration::from_secs(24 * 60 * 60);
+        let config = AuditConfig { path, max_size: 10, max_backups: 0, max_age: Some(day) };
+        let mut audit = AuditFile::new(config);
+        let names = |dir: &Path| {
+            let files = fs::read_dir(dir).unwrap();
+            let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        for n in 0..4 {
+            audit.write(&[format!("line number {n}")]);
+        }
+        assert_eq!(names(dir.path()), ["np.log", "np.log.1", "np.log.2", "np.log.3"]);
+        let old = File::open(dir.path().join("np.log.2")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * day).unwrap();
+        audit.write(&["line number 4".to_owned()]);
+        assert_eq!(names(dir.path()), ["np.log", "np.log.1", "np.log.2"]);
     }
 }

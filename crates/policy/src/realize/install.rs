@@ -23,7 +23,7 @@ use super::resolve::{Context, Part, Resolved, identity, resolve, targets_of, uid
 use super::service::Services;
 use super::status::name_of;
 use super::table::{FlowId, MAX_RULES_PER_FLOW, Slot};
-use super::{PolicyState, Realizer, RuleInfo};
+use super::{PolicyState, Realizer};
 
 /// A part of a rule that is in the tables.
 #[derive(Debug)]
@@ -458,10 +458,10 @@ impl Realizer {
     }
 
     fn uninstall(&mut self, now: Duration, installed: &InstalledPart, policy: &Arc<NetworkPolicy>) {
+        let info = self.info(Arc::clone(policy), installed);
         self.displace(installed);
         self.ids.release(installed.id, now);
         self.by_id.remove(&installed.id);
-        let info = RuleInfo { policy: Arc::clone(policy), rule: installed.rule };
         self.retired.push_back((now, installed.id, info));
         self.stale_rules.insert(installed.id);
     }
@@ -506,6 +506,7 @@ impl Realizer {
                 return Ok(installed);
             }
         }
+        let info = self.info(Arc::clone(policy), &installed);
         self.displace(&installed);
         match self.place(&part, installed.id) {
             Ok(slot) => {
@@ -517,7 +518,6 @@ impl Realizer {
                 let owner = installed.id;
                 self.ids.release(owner, now);
                 self.by_id.remove(&owner);
-                let info = RuleInfo { policy: Arc::clone(policy), rule };
                 self.retired.push_back((now, owner, info));
                 Err(full.to_string())
             }
