@@ -1,7 +1,7 @@
 //! Real connections to Services, between real stacks.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
@@ -99,9 +99,23 @@ pub(super) fn serve_udp(netns: &NamedNetns, name: &'static str, at: &str) {
 
 fn dial(to: &str) -> TcpStream {
     let to: SocketAddr = to.parse().unwrap();
-    let stream = TcpStream::connect_timeout(&to, WAIT).unwrap_or_else(|e| panic!("{to}: {e}"));
+    let stream = once_free(&to.to_string(), || TcpStream::connect_timeout(&to, WAIT));
     stream.set_read_timeout(Some(WAIT)).unwrap();
     stream
+}
+
+/// Connects once its port is free: the end of the connection that had it may still be on its way.
+pub(super) fn once_free<T>(what: &str, connect: impl Fn() -> io::Result<T>) -> T {
+    let mut connected = None;
+    testkit::wait_until(WAIT, &format!("{what}: the port is free again"), || {
+        match connect() {
+            Ok(it) => connected = Some(it),
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => return false,
+            Err(error) => panic!("{what}: {error}"),
+        }
+        true
+    });
+    connected.unwrap()
 }
 
 /// What the server says: its name, and the client's address and port.

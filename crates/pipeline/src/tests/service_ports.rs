@@ -1,7 +1,6 @@
 //! One source port, towards one endpoint, by several ways at once: all of them get through and stay.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
@@ -9,7 +8,7 @@ use testkit::netns::{in_netns, sh};
 
 use super::fixture::ip;
 use super::service_flows::{mk_endpoint, mk_frontend, mk_group};
-use super::service_live::{WAIT, World, ask, end, serve_tcp, serve_udp};
+use super::service_live::{WAIT, World, ask, end, once_free, serve_tcp, serve_udp};
 use crate::service::{Endpoint, Frontend, Place, Protocol};
 
 /// Where endpoints serve, by TCP and by UDP.
@@ -29,20 +28,13 @@ impl Asked {
             Protocol::Tcp => (Type::STREAM, socket2::Protocol::TCP),
             _ => (Type::DGRAM, socket2::Protocol::UDP),
         };
-        let mut connected = None;
-        // The end of the connection that had the port may still be on its way.
-        testkit::wait_until(WAIT, "the port is free again", || {
-            let socket = Socket::new(Domain::for_address(to), kind, Some(transport)).unwrap();
-            socket.set_reuse_address(true).unwrap();
-            socket.bind(&from.into()).unwrap();
-            match socket.connect_timeout(&to.into(), WAIT) {
-                Ok(()) => connected = Some(socket),
-                Err(error) if error.kind() == ErrorKind::AddrNotAvailable => return false,
-                Err(error) => panic!("{from} to {to}: {error}"),
-            }
-            true
+        let socket = once_free(&format!("{from} to {to}"), || {
+            let socket = Socket::new(Domain::for_address(to), kind, Some(transport))?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&to.into(), WAIT)?;
+            Ok(socket)
         });
-        let socket = connected.unwrap();
         socket.set_read_timeout(Some(WAIT)).unwrap();
         match protocol {
             Protocol::Tcp => Self::Tcp(socket.into()),
