@@ -1,12 +1,14 @@
-//! Numbers of groups: the same after every start, without anything kept.
+//! Numbers of groups: the same after every start.
 //!
-//! A number is the hash of whose group it is, or the next free one. Those of one list are given out in
-//! order, so that two agents, and one that starts again, find the same. One that was given back rests:
-//! only its last owner gets it before many others were given back.
+//! A number is the hash of whose group it is, or the next free one. Which is free depends on what came
+//! first, so the few that are not their owner's hash are told to whoever keeps them, and taken back at
+//! the next start. One that was given back rests: only its last owner gets it before many others were
+//! given back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use openflow::GroupId;
 use pipeline::service::MAX_GROUP_ID;
 
 use crate::proxy::PortKey;
@@ -20,11 +22,17 @@ const RESTING: usize = 1024;
 
 /// Which of a port's groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Servers anywhere.
-    Cluster { ipv6: bool },
+    Cluster {
+        /// Whether of IPv6.
+        ipv6: bool,
+    },
     /// Servers on this node.
-    Local { ipv6: bool },
+    Local {
+        /// Whether of IPv6.
+        ipv6: bool,
+    },
 }
 
 impl Kind {
@@ -34,6 +42,34 @@ impl Kind {
         Self::Cluster { ipv6: true },
         Self::Local { ipv6: true },
     ];
+
+    /// A short name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cluster { ipv6: false } => "c4",
+            Self::Local { ipv6: false } => "l4",
+            Self::Cluster { ipv6: true } => "c6",
+            Self::Local { ipv6: true } => "l6",
+        }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// A group's number that does not follow from whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Number {
+    /// Whose group it is.
+    pub port: PortKey,
+    /// Which one.
+    pub kind: Kind,
+    /// The number.
+    pub id: GroupId,
 }
 
 type Owner = (Arc<PortKey>, Kind);
@@ -44,6 +80,8 @@ pub(crate) struct Ids {
     of: HashMap<Owner, u32>,
     used: HashMap<u32, Owner>,
     resting: VecDeque<(u32, Owner)>,
+    /// Had before a start, and not asked for yet.
+    held: HashMap<Owner, u32>,
 }
 
 impl Ids {
@@ -54,10 +92,9 @@ impl Ids {
             return *id;
         }
         let rested = self.resting.iter().position(|(_, last)| *last == owner);
-        let id = match rested.and_then(|at| self.resting.remove(at)) {
-            Some((id, _)) => id,
-            None => self.free(hash(&owner)),
-        };
+        let rested = rested.and_then(|at| self.resting.remove(at)).map(|(id, _)| id);
+        let held = self.held.remove(&owner).filter(|id| !self.used.contains_key(id));
+        let id = rested.or(held).unwrap_or_else(|| self.free(hash(&owner)));
         self.used.insert(id, owner.clone());
         self.of.insert(owner, id);
         id
@@ -70,12 +107,39 @@ impl Ids {
 
     /// The next number that nobody has or had lately.
     fn free(&self, hash: u32) -> u32 {
-        let numbers = (0..COUNT).map(|step| FIRST + (hash % COUNT + step) % COUNT);
+        let numbers = (0..COUNT).map(|step| usual((hash % COUNT + step) % COUNT));
         let is_free = |id: &u32| {
-            !self.used.contains_key(id) && !self.resting.iter().any(|(resting, _)| resting == id)
+            !self.used.contains_key(id)
+                && !self.resting.iter().any(|(resting, _)| resting == id)
+                && !self.held.values().any(|held| held == id)
         };
         let mut numbers = numbers.filter(is_free);
         numbers.next().expect("sixteen million groups do not fit on a switch")
+    }
+
+    /// Takes the numbers that owners had before a start; nobody else gets them until it is over.
+    pub(crate) fn hold(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        let fits = |number: &Number| (FIRST..FIRST + COUNT).contains(&number.id.0);
+        let numbers = numbers.into_iter().filter(fits);
+        self.held.extend(numbers.map(|Number { port, kind, id }| ((Arc::new(port), kind), id.0)));
+    }
+
+    /// The start is over: whoever did not ask is gone.
+    pub(crate) fn let_go(&mut self) {
+        self.held.clear();
+    }
+
+    /// The numbers that do not follow from whose they are, in order.
+    pub(crate) fn unusual(&self) -> Vec<Number> {
+        let unusual = self.of.iter().filter(|(owner, id)| **id != usual(hash(owner)));
+        let number = |((port, kind), id): (&Owner, &u32)| Number {
+            port: PortKey::clone(port),
+            kind: *kind,
+            id: GroupId(*id),
+        };
+        let mut numbers: Vec<Number> = unusual.map(number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Gives a number back.
@@ -90,15 +154,14 @@ impl Ids {
     }
 }
 
+/// The number that a hash stands for.
+const fn usual(hash: u32) -> u32 {
+    FIRST + hash % COUNT
+}
+
 /// FNV-1a, folded. Two owners with the same hash get numbers one after the other.
 fn hash((port, kind): &Owner) -> u32 {
-    let word = match kind {
-        Kind::Cluster { ipv6: false } => "c4",
-        Kind::Local { ipv6: false } => "l4",
-        Kind::Cluster { ipv6: true } => "c6",
-        Kind::Local { ipv6: true } => "l6",
-    };
-    let text = format!("{port}/{word}");
+    let text = format!("{port}/{}", kind.word());
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -131,6 +194,46 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), 40_000);
         assert!(distinct[0] >= FIRST && *distinct.last().unwrap() < FIRST + COUNT);
+    }
+
+    /// Of many owners, the first two with the same hash.
+    fn mk_rivals() -> [Arc<PortKey>; 2] {
+        let mut seen: HashMap<u32, Arc<PortKey>> = HashMap::new();
+        for port in (0..).map(mk_port) {
+            let number = usual(hash(&(port.clone(), CLUSTER)));
+            if let Some(first) = seen.insert(number, port.clone()) {
+                return [first, port];
+            }
+        }
+        unreachable!("there are more owners than numbers")
+    }
+
+    #[test]
+    fn numbers_that_met_are_the_same_after_a_start_in_any_order() {
+        let [one, other] = mk_rivals();
+        let mut before = Ids::default();
+        // The one whose name comes last came first.
+        let numbers = [before.take(&other, CLUSTER), before.take(&one, CLUSTER)];
+        assert_eq!(numbers[1], numbers[0] + 1);
+        let kept = before.unusual();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        let mut after = Ids::default();
+        after.hold(kept.clone());
+        let again = [after.take(&one, CLUSTER), after.take(&other, CLUSTER)];
+        assert_eq!(again, [numbers[1], numbers[0]]);
+        assert_eq!(after.unusual(), kept);
+        // Nobody else gets a number that is held, until nobody asks for it any more.
+        let mut without = Ids::default();
+        without.hold(kept);
+        assert_ne!(without.free(numbers[1] - FIRST), numbers[1]);
+        without.let_go();
+        assert_eq!(without.free(numbers[1] - FIRST), numbers[1]);
+        assert_eq!(without.take(&one, CLUSTER), numbers[0], "the other one is gone");
+        // What no group can have is passed over.
+        let number = |id| Number { port: PortKey::clone(&one), kind: CLUSTER, id: GroupId(id) };
+        let mut odd = Ids::default();
+        odd.hold([number(0), number(u32::MAX)]);
+        assert_eq!(odd.take(&one, CLUSTER), numbers[0]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod proxy;
 mod select;
 
 pub use config::{Config, Skip};
+pub use ids::{Kind, Number};
 pub use plan::{HealthCheck, PortPlan};
 pub use proxy::{Changes, Event, HostWants, PortKey, Presence, Proxy, Stale};
 

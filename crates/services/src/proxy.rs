@@ -12,7 +12,7 @@ use pipeline::service::{Endpoint, Frontend, FrontendAddress, Protocol};
 
 use crate::claims::{Claim, Claims};
 use crate::config::Config;
-use crate::ids::{Ids, Kind};
+use crate::ids::{Ids, Kind, Number};
 use crate::places::Places;
 use crate::plan::{HealthCheck, PortPlan, Wish, World, health_check, is_served, plan, wishes};
 use crate::select::Topology;
@@ -181,6 +181,17 @@ impl Proxy {
         }
     }
 
+    /// Takes the numbers of groups that [`Proxy::numbers`] told before a start.
+    pub fn keep_numbers(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        self.ids.hold(numbers);
+    }
+
+    /// The numbers of groups that would not be the same after a start unless they are kept.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<Number> {
+        self.ids.unusual()
+    }
+
     /// Whether Services and slices were listed, so that the state is whole.
     #[must_use]
     pub fn is_synced(&self) -> bool {
@@ -200,6 +211,9 @@ impl Proxy {
         // Whoever loses or gets an address because of another is computed after that one.
         while let Some(name) = self.dirty.pop_first() {
             self.compute(&name, &mut changes, &mut counts);
+        }
+        if !self.listed.computed {
+            self.ids.let_go();
         }
         self.listed.computed = true;
         self.settle(counts, &mut changes);

@@ -1,11 +1,25 @@
-//! The last known Services and slices, on disk: an object a line, as Kubernetes has it.
+//! The last known Services and slices, on disk: an object a line, as Kubernetes has it; and the numbers
+//! of groups that do not follow from whose they are.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kube_io::services::{service_from_json, service_to_json, slice_from_json, slice_to_json};
+use openflow::GroupId;
 use serde_json::{Value, json};
-use services::{Event, Proxy};
+use services::{Event, Kind, Number, PortKey, Proxy};
+
+/// What was known last.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    /// The lists.
+    pub(super) events: [Event; 2],
+    /// Numbers of groups.
+    pub(super) numbers: Vec<Number>,
+}
+
+/// A group's number as a line has it: namespace, Service, port, kind, number.
+type Line = (String, String, String, String, u32);
 
 /// Where they are.
 #[derive(Clone, Debug)]
@@ -17,11 +31,11 @@ impl Known {
     }
 
     /// What was known last; none without a file, or with one that cannot be read.
-    pub(super) fn load(&self) -> Option<[Event; 2]> {
+    pub(super) fn load(&self) -> Option<Remembered> {
         let path = self.0.display();
         let read = std::fs::read_to_string(&self.0).and_then(|text| Ok(parse(&text)?));
         match read {
-            Ok(events) => Some(events),
+            Ok(remembered) => Some(remembered),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 tracing::warn!(%error, %path, "the last known Services are not read");
@@ -55,25 +69,34 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 fn text(proxy: &Proxy) -> String {
     let services = proxy.services().map(|service| json!({"service": service_to_json(service)}));
     let slices = proxy.slices().map(|slice| json!({"slice": slice_to_json(slice)}));
+    let numbers = proxy.numbers().into_iter().map(|Number { port, kind, id }| {
+        let name = &port.service;
+        json!({"group": (&*name.namespace, &*name.name, &*port.port, kind.word(), id.0)})
+    });
     let mut text = String::new();
-    for line in services.chain(slices) {
+    for line in services.chain(slices).chain(numbers) {
         text.push_str(&line.to_string());
         text.push('\n');
     }
     text
 }
 
-fn parse(text: &str) -> Result<[Event; 2], serde_json::Error> {
-    let (mut services, mut slices) = (Vec::new(), Vec::new());
+fn parse(text: &str) -> Result<Remembered, serde_json::Error> {
+    let (mut services, mut slices, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for line in text.lines() {
         let mut line: Value = serde_json::from_str(line)?;
         if let Some(object) = line.get_mut("service") {
             services.push(service_from_json(object.take())?);
         } else if let Some(object) = line.get_mut("slice") {
             slices.push(slice_from_json(object.take())?);
+        } else if let Some(number) = line.get_mut("group") {
+            let (namespace, service, port, kind, id): Line = serde_json::from_value(number.take())?;
+            let port = PortKey::new(&namespace, &service, &port);
+            let number = |kind| Number { port, kind, id: GroupId(id) };
+            numbers.extend(Kind::of_word(&kind).map(number));
         }
     }
-    Ok([Event::Services(services), Event::Slices(slices)])
+    Ok(Remembered { events: [Event::Services(services), Event::Slices(slices)], numbers })
 }
 
 #[cfg(test)]
@@ -124,14 +147,41 @@ mod tests {
         };
         let proxy = mk_proxy([Event::Services(vec![service]), Event::Slices(vec![slice])]);
         known.save(&proxy).await;
-        let again = mk_proxy(known.load().unwrap());
+        let remembered = known.load().unwrap();
+        assert_eq!(remembered.numbers, [], "they follow from the names");
+        let again = mk_proxy(remembered.events);
         let plans = |proxy: &Proxy| -> Vec<_> {
             proxy.ports().map(|(key, plan)| (key.to_string(), plan.clone())).collect()
         };
         assert_eq!(plans(&again), plans(&proxy));
         assert_eq!(plans(&again).len(), 1);
         assert!(again.is_synced());
-        std::fs::write(dir.path().join("services.jsonl"), "{").unwrap();
+        // A number that does not follow from the name.
+        let number = Number {
+            port: PortKey::new("x", "web", "http"),
+            kind: Kind::Cluster { ipv6: false },
+            id: GroupId(7),
+        };
+        let mut other = Proxy::new(Config::new("us", Families::V4));
+        other.keep_numbers([number.clone()]);
+        other.step(known.load().unwrap().events);
+        known.save(&other).await;
+        assert_eq!(known.load().unwrap().numbers, [number]);
+        let path = dir.path().join("services.jsonl");
+        let numbers = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            known.load().map(|remembered| remembered.numbers)
+        };
+        let number = Number {
+            port: PortKey::new("x", "web", "http"),
+            kind: Kind::Local { ipv6: true },
+            id: GroupId(7),
+        };
+        let line = r#"{"group": ["x", "web", "http", "l6", 7]}"#;
+        assert_eq!(numbers(line), Some(vec![number]));
+        assert_eq!(numbers(r#"{"group": ["x", "web", "http", "who knows", 7]}"#), Some(vec![]));
+        assert_eq!(numbers(r#"{"group": ["x", 7]}"#), None, "damaged");
+        std::fs::write(&path, "{").unwrap();
         assert!(known.load().is_none(), "damaged");
     }
 }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts::{Counter, Counts};
 use super::health::{self, HealthChecks};
-use super::known::Known;
+use super::known::{Known, Remembered};
 use super::stale::Forget;
 use super::{OWNER, feed, packets};
 use crate::nodes::NodeList;
@@ -114,8 +114,14 @@ impl ProxyLoop {
         if let Some(address) = self.health_address {
             tokio::spawn(health::serve_proxy(address, synced_tx.subscribe()));
         }
+        let known = Known::new(&self.state_dir);
+        let mut proxy = Proxy::new(self.config);
+        let mut before = known.load().map(|Remembered { events, numbers }| {
+            proxy.keep_numbers(numbers);
+            events
+        });
         let mut running = Running {
-            proxy: Proxy::new(self.config),
+            proxy,
             bridge: self.bridge,
             network: self.network,
             counter: Counter::default(),
@@ -128,7 +134,6 @@ impl ProxyLoop {
             synced_tx,
         };
         self.nodes_rx.mark_changed();
-        let known = Known::new(&self.state_dir);
         let mut save_at = None;
         let mut load_at = Some(Instant::now() + API_PATIENCE);
         let mut events = Vec::new();
@@ -151,12 +156,13 @@ impl ProxyLoop {
                     running.step(std::mem::take(&mut events)).await;
                     if *running.synced_tx.borrow() {
                         load_at = None;
+                        before = None;
                         save_at.get_or_insert(Instant::now() + SAVE_AFTER);
                     }
                 }
                 () = at(load_at) => {
                     load_at = None;
-                    if let Some(events) = known.load() {
+                    if let Some(events) = before.take() {
                         tracing::warn!("no API server answers: the last known Services are served");
                         // What was listed meanwhile is newer.
                         let is_wanted = |event: &Event| match event {
