@@ -101,15 +101,28 @@ pub fn find(rtnl: &Rtnl, by: &Transport) -> Result<Uplink, UplinkError> {
 /// Moves addresses and routes from one link to another. Both have to be there; the new one is
 /// brought up. Returns what is on the new link then.
 pub fn move_to(rtnl: &Rtnl, from: IfIndex, to: IfIndex) -> Result<Uplink, UplinkError> {
+    move_stepwise(rtnl, from, to, &mut || {})
+}
+
+/// As [`move_to`], and calls `changed` after each change that it makes. The move waits for it, so
+/// that a test can do to the links at any moment what others may do.
+#[doc(hidden)]
+pub fn move_stepwise(
+    rtnl: &Rtnl,
+    from: IfIndex,
+    to: IfIndex,
+    changed: &mut dyn FnMut(),
+) -> Result<Uplink, UplinkError> {
     let old = facts_of(rtnl, from)?;
     let deadline = Instant::now() + SETTLES;
     loop {
-        let moved = bring_over(rtnl, &old, to);
+        let moved = bring_over(rtnl, &old, to, changed);
         let is_whole = || Ok::<_, UplinkError>(has_all(&facts_of(rtnl, to)?, &old));
         // As long as the old link has its addresses, all can begin again after a crash.
         if moved.is_ok() && is_whole()? {
             for address in old.addresses.iter().filter(|address| !address.temporary) {
                 address::delete(rtnl, from, address.net)?;
+                changed();
             }
             let new = facts_of(rtnl, to)?;
             if has_all(&new, &old) {
@@ -132,17 +145,27 @@ fn facts_of(rtnl: &Rtnl, index: IfIndex) -> Result<Uplink, UplinkError> {
     facts(rtnl, link::get_by_index(rtnl, index)?)
 }
 
-fn bring_over(rtnl: &Rtnl, old: &Uplink, to: IfIndex) -> Result<(), UplinkError> {
+fn bring_over(
+    rtnl: &Rtnl,
+    old: &Uplink,
+    to: IfIndex,
+    changed: &mut dyn FnMut(),
+) -> Result<(), UplinkError> {
     if !link::get_by_index(rtnl, to)?.up {
         link::set_up(rtnl, to)?;
     }
     for address in old.addresses.iter().filter(|address| !address.temporary) {
         address::replace(rtnl, &Address { index: to, tentative: false, ..address.clone() })?;
+        changed();
     }
     // Routes on the link come first: next hops of the others are checked against them.
     let mut routes: Vec<&Route> = old.routes.iter().filter(|route| is_movable(route)).collect();
     routes.sort_by_key(|route| (route.via.is_some() && !route.onlink, route.is_default()));
-    routes.into_iter().try_for_each(|route| move_route(rtnl, route, to))
+    for route in routes {
+        move_route(rtnl, route, to)?;
+        changed();
+    }
+    Ok(())
 }
 
 /// Whether a link has what another one had. Pure.
