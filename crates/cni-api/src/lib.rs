@@ -8,6 +8,7 @@
 mod args;
 mod attachment;
 mod error;
+mod keys;
 mod netconf;
 mod result;
 pub mod rpc;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::keys;
 use crate::{Attachment, CniResult, Dns, ResultError, SpecVersion, UnknownVersion};
 
 /// Why a network configuration cannot be used.
@@ -17,7 +18,23 @@ pub enum ConfError {
     /// The result of an earlier plugin or an earlier ADD does not decode.
     #[error("decode prevResult")]
     PrevResult(#[source] ResultError),
+    /// A number that no link can have.
+    #[error("mtu {0} is not between {MIN_MTU} and {MAX_MTU}")]
+    Mtu(u32),
+    /// A key that nobody knows and that is nearly one of ours.
+    #[error("unknown key {key:?}: {meant:?} is meant")]
+    Misspelt {
+        /// The key.
+        key: String,
+        /// The key of ours.
+        meant: &'static str,
+    },
 }
+
+/// The least MTU that IPv4 takes.
+const MIN_MTU: u32 = 68;
+/// The most that a link takes.
+const MAX_MTU: u32 = 65_535;
 
 /// The `ipam` part; what the type in it needs beyond this stays in `rest`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -87,6 +104,21 @@ impl NetConf {
         Ok((conf, version))
     }
 
+    /// Refuses values out of range and keys that are misspelt. Asked before something is made, not
+    /// before it is taken away.
+    pub fn check(&self) -> Result<(), ConfError> {
+        if self.mtu != 0 && !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+            return Err(ConfError::Mtu(self.mtu));
+        }
+        for key in self.rest.keys() {
+            if let Some(meant) = keys::meant(key) {
+                let key = key.chars().take(60).collect();
+                return Err(ConfError::Misspelt { key, meant });
+            }
+        }
+        Ok(())
+    }
+
     /// The decoded `prevResult`, or none when the configuration has none.
     pub fn previous(&self) -> Result<Option<CniResult>, ConfError> {
         let Some(value) = &self.prev_result else { return Ok(None) };
@@ -135,6 +167,27 @@ mod tests {
         }
         let future = NetConf::parse(br#"{"cniVersion":"2.0.0"}"#);
         assert!(matches!(future, Err(ConfError::Version(_))));
+    }
+
+    #[test]
+    fn values_out_of_range_and_misspelt_keys_are_refused_by_name() {
+        for (text, words) in [
+            (r#"{"mtu": 99999}"#, "mtu 99999 is not between 68 and 65535"),
+            (r#"{"mtu": 67}"#, "mtu 67"),
+            (r#"{"cniSocke": "/x"}"#, r#"unknown key "cniSocke": "cniSocket" is meant"#),
+        ] {
+            let error = NetConf::parse(text.as_bytes()).unwrap().0.check().unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        for fine in [
+            "{}",
+            r#"{"mtu": 0}"#,
+            r#"{"mtu": 68}"#,
+            r#"{"mtu": 65535}"#,
+            r#"{"capabilities": {}, "disableCheck": true, "x-runtime": 1, "cniSocket": "/x"}"#,
+        ] {
+            NetConf::parse(fine.as_bytes()).unwrap().0.check().unwrap();
+        }
     }
 
     #[test]

@@ -32,6 +32,24 @@ pub struct Outcome {
     pub succeeded: bool,
 }
 
+/// What the plugin says of itself when it is asked on a command line; a runtime gives it none. None
+/// for what it does not know.
+pub fn answer_to(argument: &str) -> Option<String> {
+    let version = env!("CARGO_PKG_VERSION");
+    match argument {
+        "--version" | "-V" => Some(format!("antrea-cni {version}\n")),
+        "--help" | "-h" => Some(format!(
+            "antrea-cni {version}, the CNI plugin of Antrea\n\n\
+             A container runtime runs it with CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME,\n\
+             CNI_ARGS and CNI_PATH in the environment and a network configuration on standard\n\
+             input. It hands the request to antrea-agent at {DEFAULT_SOCKET},\n\
+             or where {SOCKET_VARIABLE} or the configuration's cniSocket says.\n\n\
+             usage: antrea-cni [--help | --version]\n",
+        )),
+        _ => None,
+    }
+}
+
 /// Runs the plugin once.
 pub fn run(env: impl Fn(&str) -> Option<String>, stdin: io::Result<Vec<u8>>) -> Outcome {
     let mut version = String::new();
@@ -75,6 +93,11 @@ fn answer(
         .parse::<cni_api::SpecVersion>()
         .map_err(|error| CniError::new(Code::INCOMPATIBLE_CNI_VERSION, error.to_string()))?;
     verb.check_version(spec)?;
+    if verb == Verb::Add {
+        // The agent says so too; but a socket that is misspelt is not where it is.
+        conf.check()
+            .map_err(|error| CniError::new(Code::INVALID_NETWORK_CONFIG, error.to_string()))?;
+    }
 
     let socket = get(SOCKET_VARIABLE)
         .or(conf.cni_socket)

@@ -92,6 +92,27 @@ fn a_missing_or_wrong_variable_is_code_4_and_named() {
 }
 
 #[test]
+fn a_configuration_that_cannot_be_meant_is_code_7_except_to_del() {
+    for (conf, words) in [
+        (r#"{"cniVersion":"1.1.0","mtu":99999}"#, "mtu 99999"),
+        (r#"{"cniVersion":"1.1.0","cniSocke":"/x"}"#, "\"cniSocket\" is meant"),
+    ] {
+        check_error(&run_with(&mk_env("ADD"), conf), Code::INVALID_NETWORK_CONFIG, words);
+        check_error(&run_with(&mk_env("DEL"), conf), Code::TRY_AGAIN_LATER, "does not answer");
+    }
+}
+
+#[test]
+fn who_calls_by_hand_is_told_what_it_is() {
+    assert!(answer_to("--version").unwrap().contains(env!("CARGO_PKG_VERSION")));
+    let help = answer_to("--help").unwrap();
+    for word in ["usage:", "CNI_COMMAND", DEFAULT_SOCKET, SOCKET_VARIABLE] {
+        assert!(help.contains(word), "{help}");
+    }
+    assert_eq!(answer_to("--hepl"), None);
+}
+
+#[test]
 fn versions_and_verbs_must_fit() {
     let refused = |command, version: &str| {
         let conf = format!(r#"{{"cniVersion":"{version}"}}"#);

@@ -93,9 +93,10 @@ impl RequestError {
             }
             Self::Ident(_) | Self::Args(_) | Self::Missing(_) => Code::INVALID_ENVIRONMENT,
             Self::NoResult(_) => Code::DECODING_FAILURE,
-            Self::NetworkName(_) | Self::ConfLacks(_) | Self::LeaseDir(_) => {
-                Code::INVALID_NETWORK_CONFIG
-            }
+            Self::Conf(ConfError::Mtu(_) | ConfError::Misspelt { .. })
+            | Self::NetworkName(_)
+            | Self::ConfLacks(_)
+            | Self::LeaseDir(_) => Code::INVALID_NETWORK_CONFIG,
             Self::Unsupported { .. } => Code::UNSUPPORTED_FIELD,
         }
     }
@@ -137,6 +138,7 @@ impl CmdRequest {
             return Err(RequestError::Missing("CNI_NETNS"));
         }
         if verb == Verb::Add {
+            conf.check()?;
             check_supported(&conf)?;
             check_complete(&conf)?;
         }
@@ -265,6 +267,8 @@ mod tests {
             ("not the first", Verb::Add, conf(r#"{"prevResult":{"ips":[]}}"#), 2),
             ("no result", Verb::Add, conf(r#"{"name":"n","prevResult":7}"#), 6),
             ("no network name", Verb::Add, conf(r#"{"cniVersion":"1.0.0"}"#), 7),
+            ("MTU out of range", Verb::Add, conf(r#"{"name":"n","mtu":99999}"#), 7),
+            ("a key misspelt", Verb::Add, conf(r#"{"name":"n","cniSocke":"/x"}"#), 7),
             (
                 "relative folder of leases",
                 Verb::Add,
@@ -280,7 +284,8 @@ mod tests {
 
     #[test]
     fn del_takes_what_add_would_refuse() {
-        let mut args = mk_args(r#"{"ipam":{"type":"dhcp"},"prevResult":{}}"#);
+        let mut args =
+            mk_args(r#"{"ipam":{"type":"dhcp"},"prevResult":{},"mtu":99999,"cniSocke":"/x"}"#);
         args.netns = String::new();
         args.args = "nonsense".into();
         let request = CmdRequest::parse(Verb::Del, Some(args)).unwrap();
