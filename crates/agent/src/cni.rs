@@ -19,6 +19,7 @@ mod lock;
 mod model;
 mod network;
 pub mod plan;
+mod quiet;
 pub mod real;
 mod reaper;
 mod renumber;
@@ -27,6 +28,7 @@ mod server;
 mod service;
 mod store;
 pub mod traits;
+mod undo;
 
 pub use failure::CniFailure;
 #[cfg(test)]

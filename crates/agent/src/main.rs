@@ -15,7 +15,9 @@ fn main() -> ExitCode {
     // One worker beside the main thread: the agent waits far more than it computes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(32)
+        // What they do is short (netlink, small files) and takes turns in the kernel anyway. More
+        // would stay, with their memory, as long as each has something to do now and then.
+        .max_blocking_threads(8)
         .enable_all()
         .build();
     let outcome = match runtime {

@@ -65,7 +65,7 @@ impl Shared {
         };
         // Known from here on: no lease that it takes is without an owner.
         self.collect_leases_once(node, &request.ipam).await;
-        if self.reaper.wait_for(&record.host_name, self.step_deadline()).await.is_err() {
+        if self.reaper.wait_for(&record, self.step_deadline()).await.is_err() {
             warn!(link = %record.host_name, "the link of an earlier Pod is still being deleted");
             self.store().remove(&request.attachment);
             return Err(CniFailure::Overdue);
@@ -79,15 +79,15 @@ impl Shared {
                 Ok(mk_result(&request.conf, &job.link(), job.host_mac))
             }
             Err(Stopped { cause, pieces }) => {
-                // The runtime hears the cause; what could not be undone stays known and is torn
-                // down by the next request or the next start.
+                // The runtime hears the cause; what could not be undone stays known, and is undone
+                // as soon as it can be.
                 if job.is_overdue() {
                     self.tear_down_later(node, job);
                 } else if let Err(failure) =
                     self.tear_down(node, job.ipam, job.record, &pieces).await
                 {
                     warn!(attachment = %request.attachment, error = chain(&failure),
-                        "a failed ADD is not wholly undone");
+                        "a failed ADD is not wholly undone yet");
                 }
                 Err(cause)
             }
@@ -127,9 +127,12 @@ impl Shared {
         let job = self.mk_job(node, ipam, record);
         let first_failure = job.tear_down(pieces).await.into_iter().next();
         match first_failure {
-            None => self.store().remove(&attachment),
+            None => {
+                self.store().remove(&attachment);
+                self.is_undone(&attachment).await;
+            }
             Some(_) if job.is_overdue() => self.tear_down_later(node, job),
-            Some(_) => {}
+            Some(_) => self.undo_later(job.ipam, &job.record).await,
         }
         self.publish();
         first_failure.map_or(Ok(()), Err)

@@ -47,16 +47,26 @@ impl Shared {
     ) -> Result<Leftovers, CniFailure> {
         let records = node.ports.list().await?;
         let lost = self.compare_journal(node, &records).await;
-        for record in records.iter().filter(|record| !record.ips.is_empty()) {
+        let debts = self.journal.owed().await;
+        let is_owed =
+            |record: &PodRecord| debts.iter().any(|(owed, _)| owed.attachment == record.attachment);
+        let restored = |record: &&PodRecord| !record.ips.is_empty() && !is_owed(record);
+        for record in records.iter().filter(restored) {
             node.flows.restore(record);
         }
         self.store().restore(records.clone());
         info!(n_pods = records.len(), "Pod interfaces taken over");
         self.restore_lost(node, lost).await;
+        for debt in debts.clone() {
+            self.take_over_debt(node, debt).await;
+        }
 
         let mut leftovers = Leftovers::default();
         for record in records {
             let attachment = record.attachment.clone();
+            if is_owed(&record) {
+                continue;
+            }
             let why = match record.ips.is_empty() {
                 true => "its ADD was cut short",
                 false if node.net.is_alive(&record).await => continue,
@@ -116,7 +126,11 @@ impl Shared {
     /// port.
     async fn compare_journal(&self, node: &Arc<Node>, records: &[PodRecord]) -> Vec<PodRecord> {
         let noted = self.journal.list().await;
-        for record in records.iter().filter(|record| !record.ips.is_empty()) {
+        let owed = self.journal.owed().await;
+        let is_owed =
+            |record: &&PodRecord| owed.iter().any(|(owed, _)| owed.attachment == record.attachment);
+        let stays = |record: &&PodRecord| !record.ips.is_empty() && !is_owed(record);
+        for record in records.iter().filter(stays) {
             if !noted.contains(record) {
                 self.journal.note(record).await;
             }

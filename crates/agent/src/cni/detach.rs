@@ -2,27 +2,55 @@
 
 use std::sync::Arc;
 
+use cni_api::Attachment;
 use openflow::{MacAddr, OfPort};
+use tracing::info;
 
-use super::failure::CniFailure;
+use super::failure::{CniFailure, chain};
 use super::model::PodRecord;
 use super::plan::Piece;
 use super::request::CmdRequest;
 use super::server::{Node, Shared};
+use super::store::Entry;
 use super::traits::IpamRequest;
 
 impl Shared {
     /// Disconnects a container. Its namespace is not needed. The caller holds its lock.
+    ///
+    /// A runtime calls DEL again until it succeeds. So it does while Open vSwitch does not answer:
+    /// the link goes, and the rest is written down and follows as soon as it can.
     pub(super) async fn del(
         self: &Arc<Self>,
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<(), CniFailure> {
-        let entry = self.store().get(&request.attachment).cloned();
-        let Some(entry) = entry else {
-            return self.del_unknown(node, request).await;
+        let attachment = &request.attachment;
+        let entry = self.store().get(attachment).cloned();
+        let Some(Entry { record, .. }) = entry else {
+            let deleted = self.del_unknown(node, request).await;
+            return self.or_later(attachment, deleted);
         };
-        self.remove(node, request.ipam.clone(), entry.record).await
+        let removed = self.remove(node, request.ipam.clone(), record.clone()).await;
+        if removed.as_ref().is_err_and(CniFailure::is_switch_away) {
+            self.reaper.reap(Arc::clone(&node.net), record);
+        }
+        self.or_later(attachment, removed)
+    }
+
+    /// Success, too, when the switch is away and all that is left is certain to follow.
+    fn or_later(
+        &self,
+        attachment: &Attachment,
+        deleted: Result<(), CniFailure>,
+    ) -> Result<(), CniFailure> {
+        match deleted {
+            Err(failure) if failure.is_switch_away() && self.debts.are_noted(attachment) => {
+                info!(%attachment, error = chain(&failure),
+                    "port, flows and lease of a deleted Pod follow once Open vSwitch answers");
+                Ok(())
+            }
+            deleted => deleted,
+        }
     }
 
     /// Disconnects a container that is known.
@@ -70,6 +98,8 @@ impl Shared {
         let failure = job.tear_down(&pieces).await.into_iter().next();
         if job.is_overdue() {
             self.tear_down_later(node, job);
+        } else if failure.as_ref().is_some_and(CniFailure::is_switch_away) {
+            self.undo_later(job.ipam, &job.record).await;
         }
         self.reaper.reap(Arc::clone(&node.net), record);
         failure.map_or(Ok(()), Err)

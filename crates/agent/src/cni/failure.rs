@@ -105,6 +105,14 @@ impl CniFailure {
         )
     }
 
+    /// Whether Open vSwitch did not answer.
+    pub(super) fn is_switch_away(&self) -> bool {
+        matches!(
+            self,
+            Self::Ports(PortsError::Unavailable(_)) | Self::Flows(FlowsError::Unavailable(_))
+        )
+    }
+
     /// The answer to the caller.
     pub(super) fn to_response(&self) -> CniCmdResponse {
         CniCmdResponse::failure(self.code(), chain(self))

@@ -385,6 +385,7 @@ impl Flows for FakeNode {
     }
 
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError> {
+        self.wait_reachable(Duration::ZERO).await?;
         self.pass(FaultPoint::InstallFlows)
             .await
             .map_err(|e| FlowsError::Refused(e.to_string()))?;
@@ -403,6 +404,7 @@ impl Flows for FakeNode {
     }
 
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError> {
+        self.wait_reachable(Duration::ZERO).await?;
         self.pass(FaultPoint::RemoveFlows).await.map_err(|e| FlowsError::Unavailable(e.into()))?;
         self.world().flows.remove(attachment);
         Ok(())

@@ -4,6 +4,10 @@
 //! the database file is lost, the Pods run on with their links and leases, and nothing but these
 //! files knows what their ports were like: from them the ports are made again (`collect`).
 //!
+//! Beside them stands what is to be unmade still: of an interface whose container is gone for the
+//! runtime, but whose port, flows and lease were not taken back because Open vSwitch did not answer
+//! (`undo`).
+//!
 //! A record is written once its interface is made and goes before the interface is unmade, so that
 //! what a crash cut short has none. Files are not synced to disk: a crash of the machine ends the
 //! Pods as well.
@@ -14,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use cni_api::Attachment;
 use openflow::OfPort;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
@@ -21,6 +26,8 @@ use super::model::{HostIfName, PodName, PodRecord};
 
 /// What files of records end in.
 const EXTENSION: &str = "json";
+/// What files of interfaces end in that are to be unmade.
+const OWED: &str = "owed";
 
 /// One record as it is written.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,10 +62,17 @@ impl Written {
         }
     }
 
+    /// The record of an interface that is made.
     fn record(self) -> Option<PodRecord> {
-        let attachment = Attachment::new(self.container_id, self.ifname).ok()?;
-        let complete = !self.ips.is_empty() && !self.host_name.is_empty();
+        let complete = !self.ips.is_empty();
         complete.then_some(())?;
+        self.partial_record()
+    }
+
+    /// The record of an interface that may lack its addresses.
+    fn partial_record(self) -> Option<PodRecord> {
+        let attachment = Attachment::new(self.container_id, self.ifname).ok()?;
+        (!self.host_name.is_empty()).then_some(())?;
         Some(PodRecord {
             attachment,
             pod: PodName { namespace: self.pod_namespace, name: self.pod_name },
@@ -71,6 +85,19 @@ impl Written {
         })
     }
 }
+
+/// An interface that is to be unmade, as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenDebt {
+    #[serde(flatten)]
+    interface: Written,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_dir: Option<PathBuf>,
+}
+
+/// An interface that is to be unmade, and the folder of its lease when it is not the usual one.
+pub(super) type Debt = (PodRecord, Option<PathBuf>);
 
 /// The folder of records; without one nothing is kept.
 #[derive(Clone, Debug, Default)]
@@ -87,21 +114,9 @@ impl Journal {
     /// Writes the record of an interface that is made. A failure costs nothing now, and is logged.
     pub(super) async fn note(&self, record: &PodRecord) {
         let Some(dir) = self.dir.clone() else { return };
-        let (path, written) = (self.path_in(&dir, &record.attachment), Written::of(record));
-        let work = move || -> io::Result<()> {
-            let text = serde_json::to_vec(&written)?;
-            // Beside it and renamed: there is never half a record.
-            let beside = path.with_extension("new");
-            match std::fs::write(&beside, &text) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    std::fs::create_dir_all(&dir)?;
-                    std::fs::write(&beside, &text)?;
-                }
-                written => written?,
-            }
-            std::fs::rename(&beside, &path)
-        };
-        if let Err(error) = blocking(work).await {
+        let path = path_in(&dir, &record.attachment, EXTENSION);
+        let written = Written::of(record);
+        if let Err(error) = blocking(move || write(&dir, &path, &written)).await {
             warn!(pod = %record.pod, %error, "Pod not noted: it is lost with the database");
         }
     }
@@ -109,20 +124,46 @@ impl Journal {
     /// Forgets an interface that is about to be unmade, known or not.
     pub(super) async fn forget(&self, attachment: &Attachment) {
         let Some(dir) = self.dir.clone() else { return };
-        let path = self.path_in(&dir, attachment);
-        let removed = blocking(move || std::fs::remove_file(path)).await;
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                warn!(%attachment, %error, "note of a Pod not removed");
-            }
-            _ => {}
+        remove(path_in(&dir, attachment, EXTENSION), attachment).await;
+    }
+
+    /// Writes down that an interface is to be unmade. False when that is known nowhere but in this
+    /// process.
+    pub(super) async fn owe(&self, record: &PodRecord, data_dir: Option<&PathBuf>) -> bool {
+        let Some(dir) = self.dir.clone() else { return false };
+        let path = path_in(&dir, &record.attachment, OWED);
+        let debt = WrittenDebt { interface: Written::of(record), data_dir: data_dir.cloned() };
+        let written = blocking(move || write(&dir, &path, &debt)).await;
+        if let Err(error) = &written {
+            warn!(attachment = %record.attachment, %error, "what is to be unmade is not noted");
         }
+        written.is_ok()
+    }
+
+    /// Forgets that an interface is to be unmade.
+    pub(super) async fn settle(&self, attachment: &Attachment) {
+        let Some(dir) = self.dir.clone() else { return };
+        remove(path_in(&dir, attachment, OWED), attachment).await;
+    }
+
+    /// Every interface that is to be unmade.
+    pub(super) async fn owed(&self) -> Vec<Debt> {
+        self.read(OWED, |debt: WrittenDebt| Some((debt.interface.partial_record()?, debt.data_dir)))
+            .await
     }
 
     /// Every record. What cannot be read describes no interface.
     pub(super) async fn list(&self) -> Vec<PodRecord> {
+        self.read(EXTENSION, Written::record).await
+    }
+
+    async fn read<W: DeserializeOwned + 'static, T: Send + 'static>(
+        &self,
+        extension: &'static str,
+        understand: fn(W) -> Option<T>,
+    ) -> Vec<T> {
         let Some(dir) = self.dir.clone() else { return Vec::new() };
-        let listed = blocking(move || read_all(&dir)).await;
+        let listed = blocking(move || read_all(&dir, extension, understand)).await;
         match listed {
             Ok(records) => records,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -132,18 +173,45 @@ impl Journal {
             }
         }
     }
+}
 
-    /// Neither part holds the sign between them.
-    fn path_in(&self, dir: &Path, attachment: &Attachment) -> PathBuf {
-        dir.join(format!("{}@{}.{EXTENSION}", attachment.container_id, attachment.ifname))
+/// Neither part of an attachment holds the sign between them.
+fn path_in(dir: &Path, attachment: &Attachment, extension: &str) -> PathBuf {
+    dir.join(format!("{}@{}.{extension}", attachment.container_id, attachment.ifname))
+}
+
+fn write(dir: &Path, path: &Path, what: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(what)?;
+    // Beside it and renamed: there is never half a record.
+    let beside = path.with_extension("new");
+    match std::fs::write(&beside, &text) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(dir)?;
+            std::fs::write(&beside, &text)?;
+        }
+        written => written?,
+    }
+    std::fs::rename(&beside, path)
+}
+
+async fn remove(path: PathBuf, attachment: &Attachment) {
+    match blocking(move || std::fs::remove_file(path)).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            warn!(%attachment, %error, "note of a Pod not removed");
+        }
+        _ => {}
     }
 }
 
-fn read_all(dir: &Path) -> io::Result<Vec<PodRecord>> {
+fn read_all<W: DeserializeOwned, T>(
+    dir: &Path,
+    extension: &str,
+    understand: fn(W) -> Option<T>,
+) -> io::Result<Vec<T>> {
     let mut records = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != EXTENSION) {
+        if path.extension().is_none_or(|found| found != extension) {
             continue;
         }
         let bytes = match std::fs::read(&path) {
@@ -153,7 +221,7 @@ fn read_all(dir: &Path) -> io::Result<Vec<PodRecord>> {
                 continue;
             }
         };
-        match serde_json::from_slice::<Written>(&bytes).ok().and_then(Written::record) {
+        match serde_json::from_slice::<W>(&bytes).ok().and_then(understand) {
             Some(record) => records.push(record),
             None => warn!(path = %path.display(), "note of a Pod not understood"),
         }
@@ -201,6 +269,22 @@ mod tests {
         journal.forget(&one.attachment).await;
         journal.forget(&one.attachment).await;
         assert_eq!(journal.list().await, [two]);
+    }
+
+    #[tokio::test]
+    async fn what_is_owed_is_no_interface_and_may_lack_addresses() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::new(Some(dir.path().join("interfaces")));
+        let bare = PodRecord { ips: vec![], netns: String::new(), ..mk_record("one") };
+        let elsewhere = PathBuf::from("/var/lib/elsewhere");
+        assert!(journal.owe(&bare, Some(&elsewhere)).await);
+        journal.note(&mk_record("two")).await;
+        assert_eq!(journal.owed().await, [(bare.clone(), Some(elsewhere))]);
+        assert_eq!(journal.list().await, [mk_record("two")]);
+        journal.settle(&bare.attachment).await;
+        journal.settle(&bare.attachment).await;
+        assert!(journal.owed().await.is_empty());
+        assert!(!Journal::default().owe(&bare, None).await, "noted nowhere");
     }
 
     #[tokio::test]

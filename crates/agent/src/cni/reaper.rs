@@ -1,12 +1,14 @@
 //! Deletes links after the answer to DEL was given: it takes the kernel tens of milliseconds.
 //!
-//! Whoever is to use a name again waits here until its link is gone.
+//! Whoever is to use a name again, on the host or in a Pod's namespace, waits here until its link is
+//! gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use cni_api::IfName;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -19,8 +21,45 @@ use super::traits::PodNet;
 /// Links that are being deleted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reaper {
-    running: Arc<Mutex<BTreeMap<HostIfName, watch::Receiver<()>>>>,
+    running: Arc<Mutex<BTreeMap<HostIfName, Running>>>,
+    turns: Turns,
     tasks: TaskTracker,
+}
+
+/// How many links are deleted at a time: the kernel does it one by one, and those who wait for it
+/// would hold threads that making links needs.
+const AT_A_TIME: usize = 2;
+
+#[derive(Clone, Debug)]
+struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+    }
+}
+
+/// One link that is being deleted.
+#[derive(Clone, Debug)]
+struct Running {
+    /// Where its other end is, and its name there.
+    netns: String,
+    ifname: IfName,
+    done_rx: watch::Receiver<()>,
+}
+
+impl Running {
+    /// Whether it is in the way of an interface.
+    fn is_other_end_of(&self, record: &PodRecord) -> bool {
+        self.ifname == record.attachment.ifname && is_same_path(&self.netns, &record.netns)
+    }
+}
+
+/// Whether two paths of namespaces are one; `/var/run` is a link to `/run`.
+fn is_same_path(one: &str, other: &str) -> bool {
+    let short = |path: &str| path.strip_prefix("/var/run/").map(|below| format!("/run/{below}"));
+    let (one, other) = (short(one).unwrap_or(one.into()), short(other).unwrap_or(other.into()));
+    !one.is_empty() && one == other
 }
 
 impl Reaper {
@@ -35,10 +74,14 @@ impl Reaper {
             if running.contains_key(&name) {
                 return;
             }
-            running.insert(name.clone(), done_rx);
+            let (netns, ifname) = (record.netns.clone(), record.attachment.ifname.clone());
+            running.insert(name.clone(), Running { netns, ifname, done_rx });
         }
         let running = Arc::clone(&self.running);
+        let turns = self.turns.clone();
         self.tasks.spawn(async move {
+            // Nobody closes it.
+            let _turn = turns.0.acquire().await;
             if let Err(error) = net.delete(&name, &record.attachment).await {
                 // The next start, or the next use of the name, tries again.
                 warn!(link = %name, attachment = %record.attachment, error = chain(&error),
@@ -49,16 +92,25 @@ impl Reaper {
         });
     }
 
-    /// Waits until no link of this name is being deleted, or fails when that takes too long.
+    /// Waits until no link is being deleted that is in the way of this one: by its name, or by the
+    /// name of its other end in the same namespace. Fails when that takes too long.
     pub(super) async fn wait_for(
         &self,
-        name: &HostIfName,
+        record: &PodRecord,
         patience: Duration,
     ) -> Result<(), Elapsed> {
-        let done_rx = self.lock().get(name).cloned();
-        let Some(mut done_rx) = done_rx else { return Ok(()) };
-        // An error means that the sender is gone: the link is.
-        timeout(patience, async { while done_rx.changed().await.is_ok() {} }).await
+        let in_the_way = |(name, link): (&HostIfName, &Running)| {
+            let blocks = *name == record.host_name || link.is_other_end_of(record);
+            blocks.then(|| link.done_rx.clone())
+        };
+        let waited: Vec<_> = self.lock().iter().filter_map(in_the_way).collect();
+        let all_gone = async {
+            for mut done_rx in waited {
+                // An error means that the sender is gone: the link is.
+                while done_rx.changed().await.is_ok() {}
+            }
+        };
+        timeout(patience, all_gone).await
     }
 
     /// Waits until nothing is being deleted.
@@ -68,7 +120,7 @@ impl Reaper {
         self.tasks.reopen();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<HostIfName, watch::Receiver<()>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<HostIfName, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,10 +24,12 @@ use super::journal::Journal;
 use super::lock::AttachmentLocks;
 use super::model::PodRecord;
 use super::network::NodeNetwork;
+use super::quiet::AfterBurst;
 use super::reaper::Reaper;
 use super::service::Service;
 use super::store::InterfaceStore;
 use super::traits::{Conntrack, Flows, Ipam, IpamRequest, PodNet, Ports};
+use super::undo::Debts;
 
 /// Pause between attempts to read the ports when the agent starts.
 const RESTORE_RETRY: Duration = Duration::from_secs(1);
@@ -122,6 +124,8 @@ pub(super) struct Shared {
     pub(super) collected: tokio::sync::Mutex<BTreeSet<LeaseDir>>,
     pub(super) requests: TaskTracker,
     pub(super) journal: Journal,
+    pub(super) debts: Debts,
+    pub(super) after_burst: AfterBurst,
     /// How many steps outlived their deadline and still run.
     overdue: Arc<AtomicUsize>,
 }
@@ -247,6 +251,8 @@ impl Server {
             collected: tokio::sync::Mutex::default(),
             requests: TaskTracker::new(),
             journal,
+            debts: Debts::default(),
+            after_burst: AfterBurst::default(),
             overdue: Arc::default(),
         };
         Self { shared: Arc::new(shared) }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni_api::rpc::{Cni, CniCmdArgs, CniCmdRequest, CniCmdResponse};
-use cni_api::{Code, NetConf};
+use cni_api::{Code, NetConf, PodArgs};
 use tonic::{Request, Response, Status};
 use tracing::{debug, info, warn};
 
 use super::failure::{CniFailure, chain};
+use super::model::PodName;
 use super::request::{CmdRequest, RequestError, Verb};
 use super::server::{Node, Shared};
 
@@ -33,8 +34,10 @@ impl Service {
     where
         F: Future<Output = Result<Vec<u8>, CniFailure>> + Send + 'static,
     {
-        let (container, ifname, pod) =
-            args.map(|args| (args.container_id, args.ifname, args.args)).unwrap_or_default();
+        let (container, ifname, pod) = args
+            .map(|args| (args.container_id, args.ifname, pod_of(&args.args)))
+            .unwrap_or_default();
+        let after_burst = self.shared.after_burst.clone();
         let task = self.shared.requests.spawn(async move {
             let started = Instant::now();
             let outcome = work.await;
@@ -43,10 +46,16 @@ impl Service {
                 // Runtimes ask for it every second.
                 Ok(_) if verb == "STATUS" => debug!(?took, "CNI STATUS: ready"),
                 Ok(_) => info!(verb, container, ifname, pod, ?took, "CNI request served"),
+                Err(failure) if is_expected(verb, failure) => {
+                    debug!(?took, error = chain(failure), "CNI STATUS: not ready yet");
+                }
                 Err(failure) => {
                     let (code, error) = (failure.code(), chain(failure));
                     warn!(verb, container, ifname, pod, ?took, %code, error, "CNI request failed");
                 }
+            }
+            if verb != "STATUS" {
+                after_burst.request_ended(host::memory::give_back);
             }
             outcome
         });
@@ -55,6 +64,22 @@ impl Service {
             Ok(result) => CniCmdResponse::success(result),
             Err(failure) => failure.to_response(),
         }))
+    }
+}
+
+/// Whether a failure is what the runtime asked about: STATUS is sent until the node is ready, and
+/// "not yet" is as good an answer as "ready".
+fn is_expected(verb: &str, failure: &CniFailure) -> bool {
+    verb == "STATUS" && failure.code() == Code::TRY_AGAIN_LATER
+}
+
+/// The Pod that `CNI_ARGS` names, as namespace/name; empty when they name none.
+fn pod_of(args: &str) -> String {
+    match PodArgs::parse(args) {
+        Ok(args) if !args.pod_name.is_empty() => {
+            PodName { namespace: args.pod_namespace, name: args.pod_name }.to_string()
+        }
+        _ => String::new(),
     }
 }
 
@@ -146,5 +171,39 @@ impl Cni for Service {
                 CniCmdResponse::failure(Code::PLUGIN_NOT_AVAILABLE, error.message.clone());
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::traits::PortsError;
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_by_namespace_and_name() {
+        for (args, pod) in [
+            ("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;X=y", "shop/web-0"),
+            ("IgnoreUnknown=1;X=y", ""),
+            ("nonsense", ""),
+            ("", ""),
+        ] {
+            assert_eq!(pod_of(args), pod, "{args}");
+        }
+    }
+
+    #[test]
+    fn only_a_status_may_say_not_yet_without_a_warning() {
+        let waiting = CniFailure::NotReady { waiting_for: "the switch" };
+        let away = CniFailure::Ports(PortsError::Unavailable("connection refused".into()));
+        let wrong = CniFailure::Request(RequestError::Empty);
+        for (verb, failure, expected) in [
+            ("STATUS", &waiting, true),
+            ("STATUS", &away, true),
+            ("STATUS", &wrong, false),
+            ("ADD", &waiting, false),
+            ("DEL", &away, false),
+        ] {
+            assert_eq!(is_expected(verb, failure), expected, "{verb} {failure}");
+        }
     }
 }

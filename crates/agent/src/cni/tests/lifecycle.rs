@@ -282,3 +282,44 @@ async fn a_link_whose_removal_is_under_way_is_waited_for() {
     assert!(rig.fake.world().ports.is_empty());
     again.abort();
 }
+
+/// The runtime uses a namespace again for another container, as it does with a sandbox that it
+/// makes anew.
+#[tokio::test(start_paused = true)]
+async fn an_interface_whose_removal_is_under_way_is_not_in_the_way_of_another_container() {
+    let rig = mk_rig().await;
+    rig.create_netns("c1");
+    for (turn, netns) in ["/run/netns/c1", "/var/run/netns/c1"].into_iter().enumerate() {
+        let container = format!("next-{turn}");
+        rig.add("c1").await.unwrap();
+        rig.fake.world().hang_at(FaultPoint::DeleteLink);
+        rig.del("c1").await.unwrap();
+        rig.fake.world().netnses.insert(netns.into());
+        let args = CniCmdArgs { netns: netns.into(), ..mk_args(&container, &mk_conf()) };
+        let adding = {
+            let (server, args) = (rig.server.clone(), args.clone());
+            tokio::spawn(async move {
+                let request = Request::new(CniCmdRequest { cni_args: Some(args) });
+                outcome(server.service().cmd_add(request).await.unwrap().into_inner())
+            })
+        };
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!adding.is_finished(), "eth0 is still in {netns}");
+        rig.fake.world().heal();
+        adding.await.unwrap().unwrap();
+        rig.del_with(args).await.unwrap();
+        rig.server.wait_links_deleted().await;
+        rig.assert_empty();
+    }
+    // One that does not go is waited for no longer than any step.
+    rig.add("c1").await.unwrap();
+    rig.fake.world().hang_at(FaultPoint::DeleteLink);
+    rig.del("c1").await.unwrap();
+    let args = CniCmdArgs { netns: "/run/netns/c1".into(), ..mk_args("late", &mk_conf()) };
+    assert_eq!(rig.add_with(args).await.unwrap_err().code, 11);
+    rig.fake.world().heal();
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+}

@@ -221,3 +221,88 @@ async fn a_link_that_takes_long_to_go_holds_the_next_request_only_so_long() {
     rig.assert_empty();
     rig.add("c1").await.unwrap();
 }
+
+/// Open vSwitch goes away in the middle of an ADD: what needs no switch is undone at once, the rest
+/// as soon as it answers, without a request and by whichever agent runs then.
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_add_leaves_follows_once_the_switch_answers() {
+    for by_restart in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rig = restart_with_journal(FakeNode::default(), dir.path()).await;
+        rig.create_netns("c1");
+        let mut conf = mk_conf();
+        conf["ipam"]["dataDir"] = "/var/lib/elsewhere".into();
+        rig.fake.world().hang_at(FaultPoint::PortNoNumber);
+        let adding = {
+            let (server, args) = (rig.server.clone(), mk_args("c1", &conf));
+            tokio::spawn(async move {
+                let request = Request::new(CniCmdRequest { cni_args: Some(args) });
+                outcome(server.service().cmd_add(request).await.unwrap().into_inner())
+            })
+        };
+        while rig.fake.world().ports.is_empty() || rig.fake.world().flows.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        {
+            let mut world = rig.fake.world();
+            (world.ovs_is_down, world.switch_is_away) = (true, true);
+        }
+        assert_eq!(adding.await.unwrap().unwrap_err().code, 11);
+        {
+            let world = rig.fake.world();
+            assert!(world.links.is_empty(), "links need no switch");
+            assert_eq!(world.leases.len(), 1, "the port may still use it");
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(rig.fake.world().leases.len(), 1);
+        {
+            let mut world = rig.fake.world();
+            world.heal();
+            (world.ovs_is_down, world.switch_is_away) = (false, false);
+        }
+        if by_restart {
+            // The flows went with the switch, or with the first comparison.
+            rig.fake.world().flows.clear();
+            rig = restart_with_journal(rig.fake, dir.path()).await;
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        rig.server.wait_undone().await;
+        rig.assert_empty();
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_del_succeeds_while_the_switch_is_away_once_the_rest_is_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = restart_with_journal(FakeNode::default(), dir.path()).await;
+    rig.create_netns("c1");
+    rig.add("c1").await.unwrap();
+    {
+        let mut world = rig.fake.world();
+        (world.ovs_is_down, world.switch_is_away) = (true, true);
+    }
+    for _ in 0..2 {
+        rig.del("c1").await.unwrap();
+    }
+    rig.server.wait_links_deleted().await;
+    {
+        let world = rig.fake.world();
+        assert!(world.links.is_empty());
+        assert_eq!((world.leases.len(), world.ports.len()), (1, 1));
+    }
+    assert!(rig.server.interfaces().borrow().is_empty());
+    // The namespace is used again before the switch is back.
+    assert_eq!(rig.add("c1").await.unwrap_err().code, 11);
+    {
+        let mut world = rig.fake.world();
+        (world.ovs_is_down, world.switch_is_away) = (false, false);
+    }
+    let result = rig.add("c1").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    rig.check("c1", &result).await.unwrap();
+    rig.del("c1").await.unwrap();
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
+}
