@@ -52,7 +52,14 @@ pub fn start(store: &Store, node: &str, component: NodeComponent) -> Result<()> 
             agent::await_ready(store, node)
         }
         NodeComponent::Vswitchd => ovs::start_vswitchd(store, node),
-        NodeComponent::Ovsdb => ovs::start_ovsdb(store, node),
+        NodeComponent::Ovsdb => {
+            ovs::start_ovsdb(store, node)?;
+            // Alone it is of no use to who starts it by hand.
+            if runs(store, node, NodeComponent::Vswitchd) {
+                ovs::await_switch(store, node)?;
+            }
+            Ok(())
+        }
         NodeComponent::Kubelet if store.get().mode == Mode::Standalone => {
             Err(LabError::new("a lab without an API server has no kubelet"))
         }

@@ -26,6 +26,9 @@ pub const ROLE_OVSDB: &str = "ovsdb-server";
 pub const ROLE_VSWITCHD: &str = "ovs-vswitchd";
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a switch that runs may take to find a database that is there again: it tries every
+/// eight seconds at the latest.
+const RECONNECT_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Starts both processes for the first time and sets what belongs to the node's preparation.
 ///
@@ -81,6 +84,27 @@ pub fn start_ovsdb(store: &Store, node: &str) -> Result<()> {
     await_start(ROLE_OVSDB, node, id, &log, || {
         std::os::unix::net::UnixStream::connect(layout.db_sock()).is_ok()
     })
+}
+
+/// Waits until a switch that runs has found its database again, which it may take seconds to look
+/// for, and does what is written there.
+///
+/// # Errors
+/// When it does not in time, or its bridge does not answer.
+pub fn await_switch(store: &Store, node: &str) -> Result<()> {
+    let layout = store.layout().node(node);
+    let mut attempt = 0;
+    let what = format!("ovs-vswitchd on {node} has found its database again");
+    wait_for(RECONNECT_DEADLINE, &what, || {
+        attempt += 1;
+        // ovs-vsctl waits for the switch after each change, and only then. It is told to give up
+        // soon, so that whoever waits can be interrupted.
+        let change = format!("external_ids:antrea-lab-awaits={attempt}");
+        let waits = ["--timeout=2", "set", "Open_vSwitch", ".", &change];
+        vsctl(&layout, &waits).is_ok().then_some(())
+    })?;
+    vsctl(&layout, &["remove", "Open_vSwitch", ".", "external_ids", "antrea-lab-awaits"])?;
+    Ok(())
 }
 
 /// Starts the switch and waits until its control socket answers.
