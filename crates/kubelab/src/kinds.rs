@@ -98,8 +98,16 @@ struct Maker {
 }
 
 /// Kinds that are also written as protobuf: what a cluster has many of, and clients list whole.
-const WRITTEN_AS_PROTOBUF: [&str; 6] =
-    ["EndpointSlice", "Namespace", "NetworkPolicy", "Node", "Pod", "Service"];
+const WRITTEN_AS_PROTOBUF: [&str; 8] = [
+    "Deployment",
+    "EndpointSlice",
+    "Namespace",
+    "NetworkPolicy",
+    "Node",
+    "Pod",
+    "ReplicaSet",
+    "Service",
+];
 
 fn offer(kind: &str) -> Offer {
     if WRITTEN_AS_PROTOBUF.contains(&kind) { Offer::TextAndProtobuf } else { Offer::Text }

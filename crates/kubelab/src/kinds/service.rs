@@ -376,11 +376,13 @@ fn allocate_node_ports(spec: &mut Value, taken: &mut BTreeSet<i64>) -> Result<()
     // One port of several protocols has one port of the nodes.
     let mut given: BTreeMap<i64, i64> = BTreeMap::new();
     for (index, port) in each_mut(spec, "ports").enumerate() {
-        if !wants && port["nodePort"].is_null() {
-            continue;
-        }
         let number = port["port"].as_i64().unwrap_or(0);
         let wanted = port["nodePort"].as_i64().filter(|wanted| *wanted != 0);
+        if !wants && wanted.is_none() {
+            // Clients that send protobuf say 0 for none.
+            meta::set_part(port, "nodePort", Value::Null);
+            continue;
+        }
         let same = given.get(&number).filter(|own| wanted.is_none_or(|wanted| wanted == **own));
         let own = match same {
             Some(own) => *own,

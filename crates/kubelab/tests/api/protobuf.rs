@@ -32,12 +32,28 @@ async fn objects_come_as_protobuf_too() {
     let policy = json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}, "ingress": [
         {"ports": [{"port": 80}], "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}});
     create(&client, policies, policy).await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let labels = json!({"app": "web"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": labels}, "strategy": {"rollingUpdate": {"maxSurge": "50%"}},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [
+            {"name": "c", "image": "echo"}]}}}});
+    create(&client, deployments, deployment).await;
+    let services = "/api/v1/namespaces/default/services";
+    // As clients say it that send protobuf.
+    let ports = json!([{"port": 80, "nodePort": 0}]);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": ports}});
+    create(&client, services, service).await;
+    let made = get(&client, &format!("{services}/s")).await.unwrap();
+    assert!(made["spec"]["ports"][0]["nodePort"].is_null(), "{made}");
     let reader = kubelab::protobuf().unwrap();
+    let deployment = format!("{deployments}/d");
     let namespace = "/api/v1/namespaces/default".to_owned();
     let node = "/api/v1/nodes/n1".to_owned();
     let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes".to_owned();
     let service = "/api/v1/namespaces/default/services/kubernetes".to_owned();
-    for path in [format!("{pods}/web"), format!("{policies}/p"), namespace, node, slice, service] {
+    let pod = format!("{pods}/web");
+    for path in [pod, format!("{policies}/p"), deployment, namespace, node, slice, service] {
         // An object may change between two answers.
         let mut want = get(&client, &path).await.unwrap();
         let got = loop {
