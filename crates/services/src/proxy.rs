@@ -192,6 +192,17 @@ impl Proxy {
         self.ids.unusual()
     }
 
+    /// The UDP connections that are where they should not be since `before`, the state that was known
+    /// last before a start. What was not known then does not count.
+    #[must_use]
+    pub fn stale_since(&self, before: &Self) -> BTreeSet<Stale> {
+        let (mut all, none) = (BTreeSet::new(), PortPlan::default());
+        for (key, old) in before.ports() {
+            stale(old, self.port(key).map_or(&none, |port| &port.plan), &mut all);
+        }
+        all
+    }
+
     /// Whether Services and slices were listed, so that the state is whole.
     #[must_use]
     pub fn is_synced(&self) -> bool {

@@ -79,6 +79,11 @@ struct After {
 /// The loop's state.
 struct Running {
     proxy: Proxy,
+    config: Config,
+    /// What was known before the start, until all is known anew.
+    before: Option<[Event; 2]>,
+    /// What the list of nodes says.
+    node_events: Vec<Event>,
     bridge: Bridge,
     network: NodeConfig,
     counter: Counter,
@@ -115,13 +120,16 @@ impl ProxyLoop {
             tokio::spawn(health::serve_proxy(address, synced_tx.subscribe()));
         }
         let known = Known::new(&self.state_dir);
-        let mut proxy = Proxy::new(self.config);
-        let mut before = known.load().map(|Remembered { events, numbers }| {
+        let mut proxy = Proxy::new(self.config.clone());
+        let before = known.load().map(|Remembered { events, numbers }| {
             proxy.keep_numbers(numbers);
             events
         });
         let mut running = Running {
             proxy,
+            config: self.config,
+            before,
+            node_events: Vec::new(),
             bridge: self.bridge,
             network: self.network,
             counter: Counter::default(),
@@ -145,7 +153,8 @@ impl ProxyLoop {
                 biased;
                 Ok(()) = self.nodes_rx.changed() => {
                     let nodes = self.nodes_rx.borrow_and_update().clone();
-                    running.step(node_events(&nodes, &node)).await;
+                    running.node_events = node_events(&nodes, &node);
+                    running.step(running.node_events.clone()).await;
                 }
                 n = events_rx.recv_many(&mut events, BATCH) => {
                     if n == 0 {
@@ -156,13 +165,12 @@ impl ProxyLoop {
                     running.step(std::mem::take(&mut events)).await;
                     if *running.synced_tx.borrow() {
                         load_at = None;
-                        before = None;
                         save_at.get_or_insert(Instant::now() + SAVE_AFTER);
                     }
                 }
                 () = at(load_at) => {
                     load_at = None;
-                    if let Some(events) = before.take() {
+                    if let Some(events) = running.before.clone() {
                         tracing::warn!("no API server answers: the last known Services are served");
                         // What was listed meanwhile is newer.
                         let is_wanted = |event: &Event| match event {
@@ -207,6 +215,14 @@ fn node_events(nodes: &NodeList, own_name: &str) -> Vec<Event> {
 }
 
 impl Running {
+    /// UDP connections that are where they should not be since the agent was here last.
+    fn stale_since_then(&mut self) -> BTreeSet<Stale> {
+        let Some(events) = self.before.take() else { return BTreeSet::new() };
+        let mut before = Proxy::new(self.config.clone());
+        before.step(self.node_events.iter().cloned().chain(events));
+        self.proxy.stale_since(&before)
+    }
+
     async fn step(&mut self, events: Vec<Event>) {
         let since = Instant::now();
         let changes = self.proxy.step(events);
@@ -217,8 +233,12 @@ impl Running {
         self.counter.take(&changes);
         let families = self.counter.families;
         self.counts_tx.send_modify(|counts| [counts.v4, counts.v6] = families);
-        let Changes { ports, endpoints, stale, health, host, .. } = changes;
-        if !ports.is_empty() || !endpoints.is_empty() {
+        let Changes { ports, endpoints, mut stale, health, host, .. } = changes;
+        let is_new = self.proxy.is_synced() && !*self.synced_tx.borrow();
+        if is_new {
+            stale.extend(self.stale_since_then());
+        }
+        if !ports.is_empty() || !endpoints.is_empty() || !stale.is_empty() {
             let network = &self.network;
             let mut flows = bridge::Changes::of(OWNER);
             for (endpoint, presence) in &endpoints {
@@ -238,7 +258,6 @@ impl Running {
         if let Some(checks) = &mut self.health_checks {
             health.into_iter().for_each(|(name, check)| checks.set(name, check));
         }
-        let is_new = self.proxy.is_synced() && !*self.synced_tx.borrow();
         if host || is_new {
             self.host_tx.send_replace(Some(Arc::new(self.proxy.host())));
         }

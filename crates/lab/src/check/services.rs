@@ -14,7 +14,7 @@ pub(super) mod rules;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     nobody(&world)?;
     step("a client of UDP follows the endpoint that took the former one's place");
     moved(&world)?;
+    step("and that of one which went while no agent was there");
+    moved_meanwhile(&world, context)?;
     step("one source port to a Service and to its endpoint");
     let n_shared = ports::shared(&world)?;
     step("endpoints on the nodes and outside of the cluster");
@@ -186,27 +188,76 @@ fn moved(world: &World<'_>) -> Result<()> {
         Ok(())
     };
     world::eventually(IN_FORCE, "the first endpoint answers", || answered_by("services/udp-1"))?;
-    // The client never pauses: an idle entry would go by itself.
+    while_sending(&sockets, || {
+        world.add_pod("udp-2", "node-2", "udp")?;
+        world.delete_pod("udp-1")?;
+        let what = "the endpoint that is left answers";
+        world::eventually(IN_FORCE, what, || answered_by("services/udp-2"))
+    })
+}
+
+/// The same, where the agents are away while one endpoint takes the other one's place.
+fn moved_meanwhile(world: &World<'_>, context: &Context<'_>) -> Result<()> {
+    let addresses = addressing::outside(context.variant.family);
+    let netns = world.store.layout().outside_netns();
+    let [former, later] = ["former", "later"].map(|name| probe::serve(&netns, name, &addresses));
+    let (former, later) = (former?, later?);
+    world.add_service_by_hand("moved", &addresses, former, "")?;
+    let mut sockets = Vec::new();
+    for client in world.clients() {
+        for target in world.targets("moved")? {
+            sockets.push((client, target, probe::udp_socket(&client.netns, target)?));
+        }
+    }
+    let answered_by = |name: &str| {
+        for (client, target, socket) in &sockets {
+            let answer = calls::ask_by(socket, Duration::from_millis(500))
+                .doing(|| format!("{} to {target} over UDP", client.name))?;
+            if answer.pod != name {
+                let (client, pod) = (&client.name, answer.pod);
+                return Err(LabError::new(format!("{client}: {pod} answers at {target}")));
+            }
+        }
+        Ok(())
+    };
+    world::eventually(IN_FORCE, "the former endpoint answers", || answered_by("former"))?;
+    let nodes: BTreeSet<&str> = world.clients().map(|client| client.node.as_str()).collect();
+    while_sending(&sockets, || {
+        for node in &nodes {
+            component::stop(world.store, node, NodeComponent::Agent)?;
+        }
+        world.add_service_by_hand("moved", &addresses, later, "")?;
+        answered_by("former").doing(|| "without an agent".into())?;
+        for node in &nodes {
+            component::start(world.store, node, NodeComponent::Agent)?;
+        }
+        for node in &nodes {
+            agent::await_ready(world.store, node)?;
+        }
+        let what = "the endpoint that came meanwhile answers";
+        world::eventually(IN_FORCE, what, || answered_by("later"))
+    })
+}
+
+/// Does something while clients send and never pause: an idle connection would be forgotten by itself.
+fn while_sending(
+    sockets: &[(&Client, SocketAddr, UdpSocket)],
+    something: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                for (_, _, socket) in &sockets {
+                for (_, _, socket) in sockets {
                     let _ = socket.send(b"who");
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let moved = world
-            .add_pod("udp-2", "node-2", "udp")
-            .and_then(|()| world.delete_pod("udp-1"))
-            .and_then(|()| {
-                let what = "the endpoint that is left answers";
-                world::eventually(IN_FORCE, what, || answered_by("services/udp-2"))
-            });
+        let done = something();
         over.store(true, Ordering::SeqCst);
         sending.join().map_err(|_| LabError::new("a thread panicked"))?;
-        moved
+        done
     })
 }
 

@@ -442,6 +442,30 @@ fn udp_connections_to_what_is_gone_are_forgotten() {
 }
 
 #[test]
+fn udp_connections_to_what_went_while_nobody_looked_are_forgotten() {
+    let udp = ServiceProtocol::Udp;
+    let services = ["dns", "other", "gone"].map(|name| Service {
+        ports: vec![mk_port("dns", udp, 53, None)],
+        ..mk_service(name, &[&format!("10.96.0.{}", name.len())])
+    });
+    let slice = |of: &str, servers: &[&str]| mk_slice_of(of, of, &[("dns", udp, 5353)], servers);
+    let [dns, other, gone] = services.clone();
+    let old = [slice("dns", &["10.1.0.7", "10.1.0.8"]), slice("gone", &["10.1.0.7"])];
+    let before = mk_proxy(mk_config(), vec![dns.clone(), gone], old.into());
+    let new = [slice("dns", &["10.1.0.8"]), slice("other", &["10.1.0.7"])];
+    let after = mk_proxy(mk_config(), vec![dns, other], new.into());
+    let at = |last: u8, server| Stale {
+        address: FrontendAddress::Ip(ip(&format!("10.96.0.{last}"))),
+        port: 53,
+        server,
+    };
+    let want = [at(3, Some((ip("10.1.0.7"), 5353))), at(4, None)];
+    assert_eq!(after.stale_since(&before), want.into());
+    assert_eq!(after.stale_since(&after), BTreeSet::new());
+    assert_eq!(after.stale_since(&mk_proxy(mk_config(), vec![], vec![])), BTreeSet::new());
+}
+
+#[test]
 fn a_group_keeps_its_number_while_its_servers_change() {
     let service = mk_service("web", &["10.96.0.1"]);
     let slice = |servers: &[&str]| Event::Slice(mk_slice("web", "s", servers));
