@@ -34,7 +34,7 @@ test-kernel: build ## the lab's matrix and restarts on the kernel datapath, in a
 test-kubernetes: build ## the lab with Kubernetes' own API server and controller manager, built with Go
 	$(TARGET)/release/xtask test-kubernetes $(ARGS)
 
-bench: build ## the figures of docs/performance.md, measured
+bench: build dist ## the figures of docs/performance.md, measured and held against their budgets
 	$(TARGET)/release/xtask bench
 
 docs: build ## run every command of README and docs, and build the API docs

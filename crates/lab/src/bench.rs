@@ -88,11 +88,7 @@ pub fn print(figures: &[Figure]) {
 }
 
 fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
-    let mut figures = vec![Figure {
-        name: "lab up, 2 nodes, no API server".into(),
-        values: json!({ "seconds": store.get().up_seconds.map(tenths) }),
-        how: "antrea-lab up --standalone --nodes 2".into(),
-    }];
+    let mut figures = vec![up_figure(store, "antrea-lab up --standalone --nodes 2")];
     let runtime = Runtime::new(store.layout(), "node-1");
     figures.push(at_rest_figure(store)?);
     progress.step("antrea-cni as a process");
@@ -135,6 +131,16 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
     let node = store.layout().node("node-1");
     figures.push(normal::figure(store.layout(), &node, vswitchd, [from, to])?);
     Ok(figures)
+}
+
+/// How long the lab took until all of its nodes were ready.
+fn up_figure(store: &Store, how: &str) -> Figure {
+    let state = store.get();
+    Figure {
+        name: format!("lab up, {} nodes", state.nodes.len()),
+        values: json!({ "seconds": state.up_seconds.map(tenths) }),
+        how: how.into(),
+    }
 }
 
 /// The agent's memory before it has a Pod.

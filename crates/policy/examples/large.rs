@@ -116,6 +116,10 @@ fn tell(what: &str, took: Duration) {
     println!("{what:<44} {:>9.3} ms   RSS {now} MB, peak {peak} MB", took.as_secs_f64() * 1e3);
 }
 
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let result = work();
@@ -137,11 +141,8 @@ fn main() {
     let b = apply("index Pods", &mut store, load.pods);
     let c = apply("translate policies", &mut store, load.policies);
     let (committed, d) = timed("spans and members", || store.commit_first(AsOf::default()));
-    println!(
-        "{} objects; index + translate {:.0} ms",
-        committed.n_changes,
-        (a + b + c + d).as_secs_f64() * 1e3
-    );
+    let computed = a + b + c + d;
+    println!("{} objects", committed.n_changes);
 
     let kinds = [ObjectKind::NetworkPolicy, ObjectKind::AppliedToGroup, ObjectKind::AddressGroup];
     let (bytes, _) = timed("first lists of all Nodes, encoded", || {
@@ -175,5 +176,11 @@ fn main() {
         worst = worst.max(took);
         total += took;
     }
-    println!("a Pod's labels change: mean {:?}, max {worst:?} of {n_steps}", total / n_steps);
+    let change = json!({ "meanMs": millis(total / n_steps), "maxMs": millis(worst) });
+    let all = json!({ "indexAndTranslateMs": millis(computed), "peakMb": resident().1 });
+    let figures = json!([
+        { "name": "policies of the whole cluster", "values": all },
+        { "name": format!("a Pod's labels change, {n_steps} times"), "values": change },
+    ]);
+    println!("{figures}");
 }

@@ -95,7 +95,10 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
     Ok(vec![
         Figure {
             name: "agent with much to do".into(),
-            values: json!({ "steps": steps, "bytesPerFlow": per_flow.round() }),
+            values: json!({
+                "atRestKb": first(start), "settledKb": first(end),
+                "bytesPerFlow": per_flow.round(), "steps": steps,
+            }),
             how: "VmRSS of antrea-agent and ovs-ofctl dump-aggregate br-int".into(),
         },
         Figure {

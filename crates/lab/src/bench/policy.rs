@@ -81,6 +81,7 @@ fn measure(store: &Store, progress: &Progress) -> Result<Vec<Figure>> {
         })
     };
     Ok(vec![
+        super::up_figure(store, "antrea-lab up --nodes 3"),
         figure("policy created to enforced", enforced)?,
         figure("policy deleted to lifted", lifted)?,
     ])
