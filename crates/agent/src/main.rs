@@ -6,6 +6,7 @@ use antrea_agent::options::Cli;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    host::memory::use_one_heap();
     antrea_runtime::install_crypto();
     let cli = Cli::parse();
     if let Err(error) = cli.log.init("antrea-agent") {
