@@ -91,6 +91,11 @@ const IMPURE: &[&str] = &[
 /// Crates that may start other programs.
 const MAY_EXEC: &[&str] = &["host", "testkit", "lab", "xtask"];
 
+/// What is only there for the lab must not outgrow it: folders, and how many lines of code they may
+/// hold. Comments, blank lines and tests do not count.
+const CEILINGS: &[(&str, usize)] =
+    &[("crates/kubelab/src/", 6000), ("crates/lab/src/kubelet", 3000)];
+
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -218,6 +223,7 @@ fn banned_packages(metadata: &Metadata, faults: &mut Vec<String>) {
 }
 
 fn sources(faults: &mut Vec<String>) -> Result<()> {
+    let mut sizes = vec![0; CEILINGS.len()];
     for path in workspace::tracked(".", ".rs")? {
         let Ok(text) = fs::read_to_string(workspace::root().join(&path)) else { continue };
         let shown = path.display().to_string();
@@ -244,6 +250,10 @@ fn sources(faults: &mut Vec<String>) -> Result<()> {
             continue;
         }
         let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for ((folder, _), size) in CEILINGS.iter().zip(&mut sizes) {
+            let counts = shown.starts_with(folder) && !is_test && !shown.ends_with("/testing.rs");
+            *size += if counts { code_lines(product) } else { 0 };
+        }
         for (number, line) in product.lines().enumerate() {
             let at = format!("{shown}:{}", number + 1);
             let starts = line.contains("Command::new(");
@@ -256,5 +266,16 @@ fn sources(faults: &mut Vec<String>) -> Result<()> {
             }
         }
     }
+    for ((folder, ceiling), size) in CEILINGS.iter().zip(sizes) {
+        if size > *ceiling {
+            faults.push(format!("{folder}: {size} lines of code, over its ceiling of {ceiling}"));
+        }
+    }
     Ok(())
+}
+
+/// Lines that are neither blank nor a comment.
+fn code_lines(text: &str) -> usize {
+    let lines = text.lines().map(str::trim_start);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }

@@ -16,6 +16,7 @@ pub mod body;
 pub mod client;
 pub mod delegated;
 pub mod discovery;
+pub mod json_path;
 pub mod meta;
 pub mod names;
 pub mod negotiate;

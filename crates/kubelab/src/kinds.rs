@@ -4,7 +4,6 @@ mod config;
 mod crd;
 mod custom;
 mod extensions;
-mod json_path;
 mod namespace;
 mod network;
 mod network_policy;

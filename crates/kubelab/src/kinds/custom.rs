@@ -1,5 +1,6 @@
 //! Custom resources: the rules that a CRD gives.
 
+use apiserver::json_path;
 use apiserver::meta;
 use apiserver::names::api_version;
 use apiserver::resource::{Part, Strategy};
@@ -9,7 +10,6 @@ use apiserver::table::{Column, age, since};
 use kube_cel::{CompiledSchema, RootContext, Validator};
 use serde_json::{Value, json};
 
-use super::json_path;
 use super::util::{each, text};
 
 /// A printer column.

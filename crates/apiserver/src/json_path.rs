@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The first value that a path leads to.
-pub(super) fn first<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+pub fn first<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     find(object, path.trim_start_matches('$').trim()).into_iter().next()
 }
 
