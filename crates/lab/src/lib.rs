@@ -39,6 +39,7 @@ pub mod process;
 pub mod quote;
 pub mod run;
 pub mod sandbox;
+pub mod sctp;
 pub mod state;
 pub mod status;
 pub mod sysctl;
