@@ -160,8 +160,13 @@ fn agent_conf(node: &NodeLayout, state: &LabState) -> Value {
         "tunnelType": variant.tunnel.name(),
     });
     if mode != Mode::Standalone {
-        if state.proxy == Proxy::All {
-            conf["antreaProxy"] = json!({ "proxyAll": true });
+        match state.proxy {
+            Proxy::Pods => {}
+            Proxy::All => conf["antreaProxy"] = json!({ "proxyAll": true }),
+            Proxy::Direct => {
+                conf["antreaProxy"] = json!({ "proxyAll": true, "defaultLoadBalancerMode": "dsr" });
+                conf["featureGates"] = json!({ "LoadBalancerModeDSR": true });
+            }
         }
         conf["clientConnection"] = json!({ "kubeconfig": node.kubeconfig("agent") });
         // The outside host plays the DNS server, where a scenario has one.
@@ -206,6 +211,11 @@ mod tests {
         let mut all = LabState::new(Mode::Cluster, "/bin".into());
         all.proxy = Proxy::All;
         assert_eq!(agent_conf(&node, &all)["antreaProxy"]["proxyAll"], true);
+        assert!(agent_conf(&node, &all).get("featureGates").is_none());
+        all.proxy = Proxy::Direct;
+        let direct = agent_conf(&node, &all);
+        assert_eq!(direct["antreaProxy"]["proxyAll"], true);
+        assert_eq!(direct["antreaProxy"]["defaultLoadBalancerMode"], "dsr");
         assert_eq!(cni_conf(&node)["plugins"][0]["type"], "antrea");
     }
 }

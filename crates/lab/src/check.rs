@@ -233,7 +233,7 @@ impl Drop for Pod<'_> {
 }
 
 /// Every scenario, in the order they run.
-const SCENARIOS: [Scenario; 27] = [
+const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "matrix",
         about: "Pods, nodes and the outside reach each other, with the right address seen",
@@ -371,6 +371,12 @@ const SCENARIOS: [Scenario; 27] = [
         about: "nodes and the outside reach Services: node ports, load balancers, policies, ranges",
         needs: Needs::ApiServer,
         run: services::node::run,
+    },
+    Scenario {
+        name: "services-dsr",
+        about: "load balancers with direct server return: the endpoint's node answers, and sees the client",
+        needs: Needs::ApiServer,
+        run: services::direct::run,
     },
     Scenario {
         name: "policy-services",

@@ -62,6 +62,8 @@ pub enum Proxy {
     Pods,
     /// Everybody's: `antreaProxy.proxyAll`.
     All,
+    /// The same with direct server return for load balancers.
+    Direct,
 }
 
 /// One node.

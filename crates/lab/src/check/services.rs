@@ -5,6 +5,7 @@
 //! meets itself.
 
 mod calls;
+pub(super) mod direct;
 pub(super) mod faults;
 mod kube_proxy;
 mod near;

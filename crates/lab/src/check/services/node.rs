@@ -136,7 +136,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Asks several times by every transport; who is seen is one of `seen`.
-    fn reaches(
+    pub(super) fn reaches(
         &self,
         from: &Client,
         target: SocketAddr,
@@ -151,6 +151,11 @@ impl<'a> Scene<'a> {
             }
         }
         Ok(N_TRIED * Transport::ALL.len())
+    }
+
+    /// Addresses that the outside host sends to the first node: 10 to 29 of a family.
+    pub(super) fn balanced(&self, n: u8) -> Vec<IpAddr> {
+        balanced(self.family, n)
     }
 
     /// The nodes themselves.
@@ -184,7 +189,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    fn gateway_of(&self, node: &str, like: IpAddr) -> Result<IpAddr> {
+    /// The address of a node's gateway, of another one's family.
+    pub(super) fn gateway_of(&self, node: &str, like: IpAddr) -> Result<IpAddr> {
         let found = self.nodes.iter().find(|own| own.name == node);
         found.ok_or_else(|| LabError::new(format!("no node {node}")))?.gateway(like)
     }
@@ -262,7 +268,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Gives a Service addresses of a load balancer, as a controller of a cloud does.
-    fn balance(&self, name: &str, n: u8) -> Result<Vec<SocketAddr>> {
+    pub(super) fn balance(&self, name: &str, n: u8) -> Result<Vec<SocketAddr>> {
         let addresses = balanced(self.family, n);
         let ingress: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
         let status = json!({ "status": { "loadBalancer": { "ingress": ingress } } });

@@ -339,6 +339,17 @@ impl<'a> World<'a> {
         .doing(|| format!("label Node {name}"))
     }
 
+    /// Gives a Service more annotations.
+    pub(super) fn annotate_service(&self, name: &str, annotations: &Value) -> Result<()> {
+        let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            let set = objects::merge(&client, path("services", name), &patch).await;
+            set.map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("annotate Service {name}"))
+    }
+
     /// Changes the status of a Service.
     pub(super) fn set_status(&self, name: &str, patch: &Value) -> Result<()> {
         cluster::run_async(async {
