@@ -89,6 +89,8 @@ pub(crate) async fn follow(
     }
     let mut events = nodes::watch(&client);
     let mut collector = Collector::default();
+    let mut answered = false;
+    let mut told = false;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -99,13 +101,23 @@ pub(crate) async fn follow(
             NodeEvent::Failed(reason) => {
                 if connected.swap(false, Ordering::Relaxed) {
                     tracing::warn!("watch of nodes broke: {reason}");
+                } else if !answered && !told {
+                    told = true;
+                    tracing::warn!(
+                        server = client.server(),
+                        "no API server answers: {reason}; where no kube-proxy leads there, \
+                         kubeAPIServerOverride has to"
+                    );
                 } else {
                     tracing::debug!("watch of nodes: {reason}");
                 }
             }
             // `Init` only says that the watch is about to ask.
             NodeEvent::Init => {}
-            _ => connected.store(true, Ordering::Relaxed),
+            _ => {
+                answered = true;
+                connected.store(true, Ordering::Relaxed);
+            }
         }
         let Some(nodes) = collector.step(event) else { continue };
         let changed = nodes_tx.send_if_modified(|current| {

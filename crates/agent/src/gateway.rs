@@ -12,7 +12,7 @@ use host::sysctl::{Family, Sysctl};
 use ipnet::IpNet;
 use openflow::OfPort;
 use ovsdb::Snapshot;
-use pipeline::LAYOUT_VERSION;
+use pipeline::{Families, LAYOUT_VERSION};
 use switch::ovsdb_session::{BridgeSpec, OvsdbSession, PortSpec};
 
 use crate::cni::mac_for;
@@ -49,8 +49,23 @@ pub struct GatewayLink {
     pub mac: MacAddr,
     /// Its MTU.
     pub mtu: u32,
-    /// Its addresses with the length of the Pod CIDR.
+    /// Its addresses with the length of the Pod CIDR. Without any, those that it has stay.
     pub addresses: Vec<IpNet>,
+    /// The families that the kernel forwards for.
+    pub families: Families,
+}
+
+/// What the gateway is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayFacts<'a> {
+    /// Prefixes of the node's Pods; none as long as it has none.
+    pub pod_cidrs: &'a [IpNet],
+    /// The families in use.
+    pub families: Families,
+    /// The node's transport address.
+    pub transport: IpAddr,
+    /// MTU of Pods.
+    pub mtu: u32,
 }
 
 /// Whether the flows on the bridge are of this program's table layout.
@@ -118,16 +133,12 @@ pub async fn ensure_gateway(
     ovsdb: &OvsdbSession,
     rtnl: &Rtnl,
     config: &AgentConfig,
-    pod_cidrs: &[IpNet],
-    mtu: u32,
+    facts: &GatewayFacts<'_>,
 ) -> Result<Gateway> {
+    let GatewayFacts { pod_cidrs, families, transport, mtu } = *facts;
     let name = config.host_gateway.clone();
-    // The MAC in the database stays: Pods have it in their neighbour tables.
     let known = ovsdb.rows().interface(&name).and_then(|(_, row)| row.mac.clone());
-    let mac = match known.and_then(|text| text.parse::<openflow::MacAddr>().ok()) {
-        Some(mac) => mac,
-        None => fresh_mac(pod_cidrs),
-    };
+    let mac = choose_mac(known.and_then(|text| text.parse().ok()), pod_cidrs, transport);
     let mut spec = PortSpec::new(&config.ovs_bridge, &name)
         .interface_type("internal")
         .ofport_request(GATEWAY_PORT)
@@ -138,10 +149,25 @@ pub async fn ensure_gateway(
     let ofport = ovsdb.wait_ofport(&name, PORT_DEADLINE).await.context("add the gateway port")?;
 
     let addresses: Vec<IpNet> = pod_cidrs.iter().map(gateway_address).collect();
-    let link = GatewayLink { name, mac: openflow_to_host(mac), mtu, addresses };
+    let link = GatewayLink { name, mac: openflow_to_host(mac), mtu, addresses, families };
     let wanted = link.clone();
     let index = rtnl.call(move |rtnl| configure(rtnl, &wanted, PORT_DEADLINE)).await??;
     Ok(Gateway { index, link, ofport })
+}
+
+/// The gateway's MAC. The one in the database stays, because Pods have it in their neighbour tables;
+/// not so the one from before the node had Pods. Pure.
+fn choose_mac(
+    known: Option<openflow::MacAddr>,
+    pod_cidrs: &[IpNet],
+    transport: IpAddr,
+) -> openflow::MacAddr {
+    let without_pods = mac_for(&[transport]);
+    match known {
+        Some(mac) if pod_cidrs.is_empty() || mac != without_pods => mac,
+        None if pod_cidrs.is_empty() => without_pods,
+        _ => fresh_mac(pod_cidrs),
+    }
 }
 
 /// The MAC of a gateway that has none: made from its addresses, so that Pods which outlive a lost
@@ -153,7 +179,7 @@ fn fresh_mac(pod_cidrs: &[IpNet]) -> openflow::MacAddr {
 
 /// Brings the gateway to what it should be, once it is there; changes only what is not right.
 pub fn configure(rtnl: &Rtnl, wanted: &GatewayLink, patience: Duration) -> Result<IfIndex> {
-    let GatewayLink { name, mac, mtu, addresses } = wanted;
+    let GatewayLink { name, mac, mtu, addresses, families } = wanted;
     let (mac, mtu) = (*mac, *mtu);
     check_mtu(mtu, addresses)?;
     let gateway = link::wait_for(rtnl, name, patience, |_| true)?;
@@ -163,11 +189,13 @@ pub fn configure(rtnl: &Rtnl, wanted: &GatewayLink, patience: Duration) -> Resul
     if gateway.mtu != mtu {
         link::set_mtu(rtnl, gateway.index, mtu).context("set the gateway's MTU")?;
     }
-    sysctls(name, addresses)?;
+    sysctls(name, *families)?;
     if !gateway.up {
         link::set_up(rtnl, gateway.index).context("bring the gateway up")?;
     }
-    address::set(rtnl, gateway.index, addresses).context("set the gateway's addresses")?;
+    if !addresses.is_empty() {
+        address::set(rtnl, gateway.index, addresses).context("set the gateway's addresses")?;
+    }
     Ok(gateway.index)
 }
 
@@ -185,14 +213,12 @@ fn check_mtu(mtu: u32, addresses: &[IpNet]) -> Result<()> {
 }
 
 /// What the kernel has to do for Pods: forward, and not listen to Pods that pretend to be routers.
-fn sysctls(gateway: &str, addresses: &[IpNet]) -> Result<()> {
-    let has_ipv4 = addresses.iter().any(|net| net.addr().is_ipv4());
-    let has_ipv6 = addresses.iter().any(|net| net.addr().is_ipv6());
-    if has_ipv4 {
+fn sysctls(gateway: &str, families: Families) -> Result<()> {
+    if families.has_v4() {
         Sysctl::new("net/ipv4/ip_forward").set("1").context("forward IPv4")?;
         Sysctl::conf(Family::Ipv4, gateway, "arp_announce").set("1")?;
     }
-    if has_ipv6 {
+    if families.has_v6() {
         keep_router_advertisements();
         Sysctl::conf(Family::Ipv6, gateway, "accept_ra").set("0")?;
         Sysctl::new("net/ipv6/conf/all/forwarding").set("1").context("forward IPv6")?;
@@ -281,6 +307,23 @@ mod tests {
         assert_eq!(mac(&["10.77.1.0/24", "fd00:77:1::/64"]), "5e:41:0a:4d:01:01");
         assert_eq!(mac(&["fd00:77:1::/64"]), mac(&["fd00:77:1::/64"]));
         assert_ne!(mac(&["fd00:77:1::/64"]), mac(&["fd00:77:2::/64"]));
+    }
+
+    #[test]
+    fn a_mac_from_before_the_node_had_pods_does_not_stay() {
+        let transport: IpAddr = "172.30.0.1".parse().unwrap();
+        let (early, cidrs) = ("5e:41:ac:1e:00:01", ["10.77.1.0/24".parse().unwrap()]);
+        for (name, known, cidrs, want) in [
+            ("a new one without Pods", None, &[][..], early),
+            ("it stays while there are none", Some(early), &[], early),
+            ("and not once there are", Some(early), &cidrs, "5e:41:0a:4d:01:01"),
+            ("a new one with Pods", None, &cidrs, "5e:41:0a:4d:01:01"),
+            ("any other stays", Some("02:00:00:00:00:07"), &cidrs, "02:00:00:00:00:07"),
+            ("also without Pods", Some("02:00:00:00:00:07"), &[], "02:00:00:00:00:07"),
+        ] {
+            let mac = choose_mac(known.map(|mac| mac.parse().unwrap()), cidrs, transport);
+            assert_eq!(mac.to_string(), want, "{name}");
+        }
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! goes through `switch::bridge`.
 
 mod api_nodes;
+mod bring_up;
 pub mod cleanup;
 pub mod cni;
 pub mod database;
 pub mod datapath;
+mod early;
 pub mod forwarding;
 pub mod gateway;
 pub mod guards;

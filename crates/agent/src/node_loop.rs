@@ -362,9 +362,10 @@ impl NodeLoop {
     }
 }
 
-/// Says whether the Pod CIDRs are others `now`; a list that is empty for a while says nothing. Pure.
+/// Says whether the Pod CIDRs are others `now`; a list that is empty for a while says nothing. For the
+/// first ones `early` waits. Pure.
 fn pod_cidrs_change(before: &[IpNet], now: &[IpNet]) -> Option<String> {
-    (!now.is_empty() && now != before)
+    (!before.is_empty() && !now.is_empty() && now != before)
         .then(|| format!("the Pod CIDRs of this node changed from {before:?} to {now:?}"))
 }
 
@@ -412,6 +413,7 @@ mod tests {
         let before = cidrs("10.1.0.0/24");
         assert_eq!(pod_cidrs_change(&before, &before), None);
         assert_eq!(pod_cidrs_change(&before, &[]), None);
+        assert_eq!(pod_cidrs_change(&[], &before), None);
         let change = pod_cidrs_change(&before, &cidrs("10.2.0.0/24")).unwrap();
         assert!(change.starts_with("the Pod CIDRs of this node changed from"), "{change}");
     }

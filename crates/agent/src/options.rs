@@ -105,6 +105,14 @@ impl Options {
             log_dir: cli.log.log_dir.clone().unwrap_or_else(|| LOG_DIR.into()),
         })
     }
+
+    /// A whole number of the configuration file, by its key; 0 where it is no such number.
+    pub(crate) fn number(&self, key: &str) -> u64 {
+        match self.config.values.get(key) {
+            Some(antrea_config::Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 fn host_name() -> Result<String> {

@@ -94,11 +94,11 @@ impl UplinkBy {
         }
     }
 
-    /// What the node's entry in the list must still get before the node's network can come up.
-    fn lacks(&self, own: Option<&ClusterNode>) -> Option<&'static str> {
+    /// What the node's entry in the list must still get before it has what is wanted.
+    fn lacks(&self, own: Option<&ClusterNode>, wanted: Wanted) -> Option<&'static str> {
         match own {
             None => Some("is not known yet; does kubelet run there?"),
-            Some(own) if own.pod_cidrs.is_empty() => {
+            Some(own) if own.pod_cidrs.is_empty() && wanted == Wanted::PodCidrs => {
                 Some("has no Pod CIDR yet; is Node IPAM enabled somewhere?")
             }
             Some(own) if own.addresses.is_empty() && matches!(self, Self::NodeIps) => Some(
@@ -109,17 +109,27 @@ impl UplinkBy {
     }
 }
 
-/// Waits until the list of nodes has this one with what is needed of it.
+/// What is needed of the node's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The addresses that the uplink is found by.
+    Addresses,
+    /// These, and Pod CIDRs.
+    PodCidrs,
+}
+
+/// Waits until the list of nodes has this one with what is wanted of it.
 pub(crate) async fn own_node(
     mut nodes_rx: watch::Receiver<NodeList>,
     name: &str,
     by: &UplinkBy,
+    wanted: Wanted,
 ) -> Result<ClusterNode> {
     let mut said = None;
     loop {
         let nodes = nodes_rx.borrow_and_update().clone();
         let own = nodes.as_ref().and_then(|nodes| nodes.iter().find(|node| node.name == name));
-        let lacks = by.lacks(own);
+        let lacks = by.lacks(own, wanted);
         match own {
             Some(own) if lacks.is_none() => return Ok(own.clone()),
             _ => {
@@ -165,8 +175,16 @@ mod tests {
             zone: None,
         };
         let mark = UplinkBy::Mark("eth0".into());
-        let lacks = |by: &UplinkBy, own: ClusterNode| by.lacks(Some(&own)).unwrap_or("nothing");
-        assert!(mark.lacks(None).unwrap().starts_with("is not known"));
+        let lacks = |by: &UplinkBy, own: ClusterNode| {
+            by.lacks(Some(&own), Wanted::PodCidrs).unwrap_or("nothing")
+        };
+        let early = |by: &UplinkBy, own: ClusterNode| {
+            by.lacks(Some(&own), Wanted::Addresses).unwrap_or("nothing")
+        };
+        assert_eq!(early(&mark, mk("", &[])), "nothing");
+        assert_eq!(early(&UplinkBy::NodeIps, mk("", &["172.30.0.1"])), "nothing");
+        assert!(early(&UplinkBy::NodeIps, mk("", &[])).starts_with("has no address"));
+        assert!(mark.lacks(None, Wanted::Addresses).unwrap().starts_with("is not known"));
         assert!(lacks(&mark, mk("", &["172.30.0.1"])).starts_with("has no Pod CIDR"));
         assert_eq!(lacks(&mark, mk("10.1.0.0/24", &[])), "nothing");
         assert!(lacks(&UplinkBy::NodeIps, mk("10.1.0.0/24", &[])).starts_with("has no address"));

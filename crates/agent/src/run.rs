@@ -4,75 +4,47 @@
 //! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
 //! already right, so nothing that forwards is interrupted.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::policy::realize;
 use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use host::netlink::Rtnl;
-use host::nft::node::Masquerade;
-use host::uplink::{self, Transport, Uplink};
 use kube_io::Client;
 use kube_io::controlplane::{Controlplane, Route};
 use openflow::OfPort;
-use pipeline::policy::{HostMark, PolicyConfig};
-use pipeline::{Families, NodeConfig, Tunnel, TunnelKind};
-use switch::bridge::{Bridge, BridgeConfig, BridgeState, Owner, SyncMode};
+use services::HostWants;
+use switch::bridge::{Bridge, BridgeState};
 use switch::ovsdb_session::OvsdbSession;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::bring_up::{self, FRAMEWORK, NodeNetwork};
 use crate::cni::{self, Readiness};
 use crate::database::{self, Database};
-use crate::datapath::{self, Datapath, Facts};
-use crate::gateway::{self, Gateway, LayoutFound, TUNNEL};
+use crate::datapath::Datapath;
+use crate::early::Early;
+use crate::gateway::TUNNEL;
 use crate::guards::Guards;
 use crate::health::NodeHealth;
 use crate::info::{InfoLoop, NetworkFacts};
-use crate::mtu::{self, Encryption};
-use crate::node_loop::{self, NodeLoop, ToServices};
 use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
-use crate::own_node::{OwnAddresses, UplinkBy, nowhere, own_node};
-use crate::peers::Peers;
+use crate::own_node::{Wanted, own_node};
 use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, DnsServer, Gate, PolicyLoop};
 use crate::proxy::{self, setup};
-use crate::upkeep::{KeptUplink, Upkeep};
-use crate::{api_nodes, health, metrics, netdev};
+use crate::{api_nodes, health, metrics};
 
-/// Owner of the flows that belong to no feature.
-const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number());
 /// How long tasks may take to end; more than the CNI server gives its requests.
 const FINISH_PATIENCE: Duration = Duration::from_secs(25);
 /// A new Pod's port is opened after this time though its policies are not known.
 const POLICY_PATIENCE: Duration = Duration::from_secs(5);
-/// Controller id of the connection for packets.
-const CONTROLLER_ID: u16 = 1;
-const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
 /// Features have this long to say what they want before the rest is removed.
 const SYNC_DEADLINE: Duration = Duration::from_secs(300);
-
-/// What the node's network is, once known.
-struct NodeNetwork {
-    datapath: Datapath,
-    /// The link in `br-phy`, on the userspace datapath.
-    marked_uplink: Option<String>,
-    uplink: Uplink,
-    /// When that was read.
-    uplink_seen: Instant,
-    own_addresses: OwnAddresses,
-    pod_mtu: u32,
-    gateway: Gateway,
-    node: NodeConfig,
-    /// Where NodePorts are served, with `proxyAll`.
-    node_port_addresses: Option<Vec<IpAddr>>,
-    layout: LayoutFound,
-}
 
 /// Runs the agent.
 pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()> {
@@ -112,8 +84,15 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     registry.follow_overdue(numbers.overdue());
     let health = serve_health(&options, &checks, &registry, &stop).await?;
 
-    let bring_up = bring_up(&options, &ovsdb, &nodes_rx, &ready_tx);
-    let network = tokio::select! {
+    let coming_up = ComingUp {
+        options: &options,
+        ovsdb: &ovsdb,
+        api: api.as_ref(),
+        nodes_rx: &nodes_rx,
+        ready_tx: &ready_tx,
+        health: &node_health,
+    };
+    let (network, wants) = tokio::select! {
         // First: what ends because it was asked to has not ended by itself.
         biased;
         () = stop.cancelled() => return finish(tasks).await,
@@ -122,30 +101,19 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
             stop.cancel();
             return finish(tasks).await.and(Err(failure));
         }
-        network = bring_up => network?,
+        up = coming_up.run() => up?,
     };
 
-    let bridge = start_bridge(&options, &network).await;
+    let bridge = bring_up::start_bridge(&options, &network, SYNC_DEADLINE);
     check_switch(&checks, bridge.state());
     registry.follow(bridge.state());
     let packets = bridge.clone();
     registry.follow_packets(move || packets.packet_counts());
-    bridge.set(FRAMEWORK, "misses", pipeline::miss_flows(&network.node));
-    bridge.synced(FRAMEWORK);
-    bridge.set(node_loop::OWNER, "node", pipeline::connectivity::node_flows(&network.node));
-    let (host_tx, host_rx) = watch::channel(None);
-    let mut node_loop = mk_node_loop(&options, &network, &bridge, &node_health, host_rx)?;
+    let (host_tx, host_rx) = watch::channel(wants);
     let first_list = nodes_rx.borrow().clone();
-    node_loop.take(&first_list).await?;
-    node_loop.upkeep.adopt().await;
-    // Before the flows that know them so.
-    let host_mark = match node_loop.mark_host_frames().await {
-        true => HostMark::Marked,
-        false => HostMark::GatewayAddress,
-    };
-    let policy_config = policy_config(&options, &network.node, host_mark);
-    let node_flows = pipeline::policy::node_flows(&network.node, &policy_config);
-    bridge.set(policy::OWNER, "node", node_flows);
+    let (node_loop, policy_config) =
+        bring_up::lay(&options, &network, &bridge, &node_health, &first_list, host_rx).await?;
+    bridge.synced(FRAMEWORK);
     let (tell_policies, services) = policy::channel();
     match &api {
         Some(client) if setup::is_served(&options) => {
@@ -260,6 +228,40 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     failure.map_or(finished, Err)
 }
 
+/// What it takes to come up.
+struct ComingUp<'a> {
+    options: &'a Options,
+    ovsdb: &'a OvsdbSession,
+    api: Option<&'a Client>,
+    nodes_rx: &'a watch::Receiver<NodeList>,
+    ready_tx: &'a watch::Sender<Readiness>,
+    health: &'a NodeHealth,
+}
+
+impl ComingUp<'_> {
+    /// Makes the node's network once the node has its Pod CIDR. Gives what Services want of the host
+    /// too, where they were served before.
+    async fn run(&self) -> Result<(NodeNetwork, Option<Arc<HostWants>>)> {
+        let Self { options, ovsdb, nodes_rx, ready_tx, health, .. } = *self;
+        let ground = bring_up::ground(options, ovsdb).await?;
+        ready_tx.send_replace(Readiness::WaitingFor("the Pod CIDR of this node"));
+        let own =
+            async |wanted| own_node(nodes_rx.clone(), &options.node_name, &ground.by, wanted).await;
+        let mut wants = None;
+        if let Some(client) = self.api.filter(|_| setup::is_for_all(options)) {
+            let entry = own(Wanted::Addresses).await?;
+            if entry.pod_cidrs.is_empty() {
+                let early = Early { options, ovsdb, client, nodes_rx, health };
+                wants = early.serve(&ground, &entry).await?;
+            }
+        }
+        let own = own(Wanted::PodCidrs).await?;
+        ready_tx.send_replace(Readiness::WaitingFor("the bridge and the gateway"));
+        let network = bring_up::bring_up(options, ovsdb, &ground, &own).await?;
+        Ok((network, wants))
+    }
+}
+
 /// Waits until a task ends, which none does before the agent stops.
 async fn first_failure(tasks: &mut JoinSet<Result<()>>) -> anyhow::Error {
     match tasks.join_next().await {
@@ -371,163 +373,15 @@ async fn serve_health(
     })
 }
 
-/// Everything that has to be there before the first flow.
-async fn bring_up(
-    options: &Options,
-    ovsdb: &OvsdbSession,
-    nodes_rx: &watch::Receiver<NodeList>,
-    ready_tx: &watch::Sender<Readiness>,
-) -> Result<NodeNetwork> {
-    let config = &options.config;
-    ovsdb.wait_connected(OVSDB_PATIENCE).await.with_context(|| {
-        format!(
-            "connect to ovsdb-server at {}; is Open vSwitch running on this node?",
-            config.ovs_run_dir.join("db.sock").display()
-        )
-    })?;
-    check_version(ovsdb)?;
-    ready_tx.send_replace(Readiness::WaitingFor("the Pod CIDR of this node"));
-    let facts = Facts {
-        kernel_module: kernel_module(ovsdb),
-        marked_uplink: ovsdb.external_ids().get(netdev::UPLINK_MARK).cloned(),
-    };
-    let datapath = datapath::choose(config.datapath_type, &facts)?;
-    let marked_uplink = facts.marked_uplink.filter(|_| datapath == Datapath::Netdev);
-    let by = UplinkBy::of(config, marked_uplink.as_ref());
-    let own = own_node(nodes_rx.clone(), &options.node_name, &by).await?;
-    ready_tx.send_replace(Readiness::WaitingFor("the bridge and the gateway"));
-
-    let rtnl = Rtnl::open().context("open netlink")?;
-    let uplink = match by {
-        UplinkBy::Mark(name) => {
-            netdev::ensure_null_bridge(&rtnl)?;
-            netdev::prepare(ovsdb, &rtnl, &name).await?
-        }
-        UplinkBy::Config(transport) => find_transport(&rtnl, &transport)?,
-        UplinkBy::NodeIps => find_transport(&rtnl, &Transport::NodeIps(own.addresses.clone()))?,
-    };
-    let uplink_seen = Instant::now();
-    for address in nowhere(&rtnl, &own.addresses) {
-        tracing::warn!(%address, "none of this node's interfaces has an address that the list of nodes gives it");
-    }
-    let Some(own_addresses) = OwnAddresses::of(&uplink, &own.addresses) else {
-        bail!("transport interface {} has no address", uplink.name);
-    };
-    let transport = own_addresses.transport;
-    let overhead = mtu::overhead(Some(config.tunnel_type), Encryption::None, transport);
-    let pod_mtu = mtu::pod_mtu(config.default_mtu, uplink.mtu, overhead);
-    tracing::info!(
-        datapath = datapath.as_str(),
-        interface = uplink.name,
-        %transport,
-        pod_mtu,
-        "transport interface found"
-    );
-
-    let layout = gateway::ensure_bridge(ovsdb, config, datapath).await?;
-    let tunnel = gateway::ensure_tunnel(ovsdb, config).await?;
-    let gateway = gateway::ensure_gateway(ovsdb, &rtnl, config, &own.pod_cidrs, pod_mtu).await?;
-    let families = Families::of(&own.pod_cidrs).context("the node has no Pod CIDR")?;
-    let node_port_addresses = match setup::is_for_all(options) {
-        true => Some(setup::node_port_addresses(options, &rtnl, families)?),
-        false => None,
-    };
-    let node = NodeConfig {
-        families,
-        gateway: pipeline::Gateway {
-            ofport: gateway.ofport,
-            mac: openflow::MacAddr(gateway.link.mac.0),
-            ips: gateway.link.addresses.iter().map(ipnet::IpNet::addr).collect(),
-        },
-        tunnel: Some(Tunnel {
-            ofport: tunnel,
-            kind: tunnel_kind(config.tunnel_type),
-            port: config.effective_tunnel_port().unwrap_or(0),
-        }),
-        pod_cidrs: own.pod_cidrs.clone(),
-        node_ips: own_addresses.node_ips.iter().copied().collect(),
-        services: setup::is_served(options).then(|| {
-            let addresses = node_port_addresses.as_deref();
-            setup::service_config(
-                options,
-                datapath,
-                addresses,
-                CONTROLLER_ID,
-                packet_in_rate(options),
-            )
-        }),
-    };
-    Ok(NodeNetwork {
-        datapath,
-        marked_uplink,
-        uplink,
-        uplink_seen,
-        own_addresses,
-        pod_mtu,
-        gateway,
-        node,
-        node_port_addresses,
-        layout,
-    })
-}
-
-fn check_version(ovsdb: &OvsdbSession) -> Result<()> {
-    let rows = ovsdb.rows();
-    let version = rows.root().and_then(|(_, row)| row.ovs_version.clone());
-    // A vswitchd that never ran has written none: the packages' dependencies have to do.
-    let Some(version) = version else { return Ok(()) };
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if found < (3, 1) {
-        bail!("Open vSwitch {version} is too old: 3.1 or later is needed");
-    }
-    Ok(())
-}
-
-/// ovs-vswitchd offers `system` also where the module is missing; the kernel knows.
-fn kernel_module(ovsdb: &OvsdbSession) -> bool {
-    let rows = ovsdb.rows();
-    let offered = rows
-        .root()
-        .is_some_and(|(_, row)| row.datapath_types.iter().any(|offered| offered == "system"));
-    offered && Path::new("/sys/module/openvswitch").exists()
-}
-
-fn find_transport(rtnl: &Rtnl, by: &Transport) -> Result<Uplink> {
-    uplink::find(rtnl, by).context("find the transport interface (transportInterface names it)")
-}
-
-fn tunnel_kind(kind: antrea_config::TunnelType) -> TunnelKind {
-    match kind {
-        antrea_config::TunnelType::Geneve => TunnelKind::Geneve,
-        antrea_config::TunnelType::Vxlan => TunnelKind::Vxlan,
-        antrea_config::TunnelType::Gre => TunnelKind::Gre,
-        antrea_config::TunnelType::Stt => TunnelKind::Stt,
-    }
-}
-
 /// Where and how connections that policies log are written down.
 fn audit_config(options: &Options) -> AuditConfig {
     AuditConfig {
         path: options.log_dir.join("networkpolicy/np.log"),
-        max_size: number(options, "auditLogging.maxSize").saturating_mul(1 << 20),
-        max_backups: usize::try_from(number(options, "auditLogging.maxBackups")).unwrap_or(0),
-        max_age: Some(number(options, "auditLogging.maxAge"))
+        max_size: options.number("auditLogging.maxSize").saturating_mul(1 << 20),
+        max_backups: usize::try_from(options.number("auditLogging.maxBackups")).unwrap_or(0),
+        max_age: Some(options.number("auditLogging.maxAge"))
             .filter(|days| *days > 0)
             .map(|days| Duration::from_secs(days.saturating_mul(24 * 60 * 60))),
-    }
-}
-
-/// How many packets a second each feature may send here.
-fn packet_in_rate(options: &Options) -> u32 {
-    u32::try_from(number(options, "packetInRate")).unwrap_or(u32::MAX)
-}
-
-/// A whole number of the configuration.
-fn number(options: &Options, key: &str) -> u64 {
-    match options.config.values.get(key) {
-        Some(antrea_config::Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
-        _ => 0,
     }
 }
 
@@ -538,69 +392,6 @@ fn serves(options: &Options) -> realize::Serves {
         (true, false) => realize::Serves::Pods,
         (true, true) => realize::Serves::Everybody,
     }
-}
-
-fn policy_config(options: &Options, node: &NodeConfig, host_mark: HostMark) -> PolicyConfig {
-    PolicyConfig {
-        families: node.families,
-        controller_id: CONTROLLER_ID,
-        packet_in_rate: Some(packet_in_rate(options)),
-        host_mark,
-    }
-}
-
-async fn start_bridge(options: &Options, network: &NodeNetwork) -> Bridge {
-    let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
-    let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
-    config.sync_deadline = SYNC_DEADLINE;
-    config.controller_id = Some(CONTROLLER_ID);
-    config.userspace_run_dir =
-        (network.datapath == Datapath::Netdev).then(|| options.config.ovs_run_dir.clone());
-    config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER, proxy::OWNER];
-    if network.layout == LayoutFound::Other {
-        tracing::info!("the bridge has another table layout: it is replaced as a whole");
-        config.sync_mode = SyncMode::ReplaceLayout;
-    }
-    Bridge::start(config)
-}
-
-fn mk_node_loop(
-    options: &Options,
-    network: &NodeNetwork,
-    bridge: &Bridge,
-    health: &NodeHealth,
-    services_rx: watch::Receiver<Option<Arc<services::HostWants>>>,
-) -> Result<NodeLoop> {
-    let masquerade = if options.config.no_snat { Masquerade::Off } else { Masquerade::On };
-    Ok(NodeLoop {
-        peers: Peers::new(&options.node_name, network.own_addresses.transport),
-        bridge: bridge.clone(),
-        node: network.node.clone(),
-        rtnl: Rtnl::open().context("open netlink")?,
-        upkeep: Upkeep {
-            rtnl: Rtnl::open().context("open netlink")?,
-            gateway: network.gateway.link.clone(),
-            gateway_index: network.gateway.index,
-            uplink: network.marked_uplink.clone().map(|name| KeptUplink {
-                name,
-                bridge: network.uplink.clone(),
-                seen: network.uplink_seen,
-            }),
-        },
-        tunnel_port: options.config.effective_tunnel_port(),
-        masquerade,
-        uplink: network.uplink.clone(),
-        own_addresses: network.own_addresses.clone(),
-        health: health.clone(),
-        marks_host_frames: false,
-        firewall: None,
-        tunnel_neighbours: (network.datapath == Datapath::Netdev)
-            .then(|| options.config.ovs_run_dir.clone()),
-        services: network
-            .node_port_addresses
-            .clone()
-            .map(|node_port_addresses| ToServices { wants_rx: services_rx, node_port_addresses }),
-    })
 }
 
 /// The ports whose numbers are in the flows of the node.

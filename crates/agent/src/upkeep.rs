@@ -292,6 +292,7 @@ mod tests {
             mac: MacAddr([2, 0, 0, 0, 0, 7]),
             mtu: 1450,
             addresses: vec!["10.77.1.1/24".parse().unwrap()],
+            families: pipeline::Families::V4,
         }
     }
 

@@ -379,6 +379,12 @@ const SCENARIOS: &[Scenario] = &[
         run: services::direct::run,
     },
     Scenario {
+        name: "services-start",
+        about: "without kube-proxy a node serves Services before it has a Pod CIDR, to who gives it one",
+        needs: Needs::Nothing,
+        run: services::start::run,
+    },
+    Scenario {
         name: "policy-services",
         about: "policies by the Service that is dialled, and at NodePorts: who may, and who is told not to",
         needs: Needs::Nothing,

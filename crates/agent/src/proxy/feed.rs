@@ -5,17 +5,22 @@ use futures::{Stream, StreamExt};
 use kube_io::{Client, Keyed, WatchEvent};
 use services::Event;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// Events that may wait to be taken in.
 const QUEUE: usize = 4096;
 
-/// Watches both kinds, until nobody takes what they say.
-pub(super) fn start(client: &Client, proxy_name: &str) -> mpsc::Receiver<Event> {
+/// Watches both kinds, until nobody takes what they say or the tasks are ended.
+pub(super) fn start(
+    client: &Client,
+    proxy_name: &str,
+    tasks: &mut JoinSet<()>,
+) -> mpsc::Receiver<Event> {
     let (events_tx, events_rx) = mpsc::channel(QUEUE);
     let services = kube_io::services::watch(client, proxy_name);
     let slices = kube_io::services::watch_slices(client, proxy_name);
-    tokio::spawn(follow(services, "Services", service, events_tx.clone()));
-    tokio::spawn(follow(slices, "EndpointSlices", slice, events_tx));
+    tasks.spawn(follow(services, "Services", service, events_tx.clone()));
+    tasks.spawn(follow(slices, "EndpointSlices", slice, events_tx));
     events_rx
 }
 

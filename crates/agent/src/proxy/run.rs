@@ -17,6 +17,7 @@ use pipeline::service::{Endpoint, endpoint_flows, frontend_flows, group};
 use services::{Changes, Config, Event, HostWants, PortPlan, Presence, Proxy, Stale};
 use switch::bridge::{self, Bridge};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -109,15 +110,17 @@ impl ProxyLoop {
     }
 
     async fn follow(mut self, stop: CancellationToken) {
-        let mut events_rx = feed::start(&self.client, &self.proxy_name);
-        tokio::spawn(packets::answer(self.bridge.clone(), self.network.clone()));
+        // They end with the loop.
+        let mut tasks = JoinSet::new();
+        let mut events_rx = feed::start(&self.client, &self.proxy_name, &mut tasks);
+        tasks.spawn(packets::answer(self.bridge.clone(), self.network.clone()));
         let (after_tx, after_rx) = mpsc::unbounded_channel();
         let carry_on = carry_on(self.bridge.clone(), self.forget, after_rx, self.counts_tx.clone());
-        tokio::spawn(carry_on);
+        tasks.spawn(carry_on);
         let node = self.config.node.clone();
         let synced_tx = watch::Sender::new(false);
         if let Some(address) = self.health_address {
-            tokio::spawn(health::serve_proxy(address, synced_tx.subscribe()));
+            tasks.spawn(health::serve_proxy(address, synced_tx.subscribe()));
         }
         let known = Known::new(&self.state_dir);
         let mut proxy = Proxy::new(self.config.clone());

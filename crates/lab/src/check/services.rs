@@ -12,6 +12,7 @@ mod near;
 pub(super) mod node;
 mod ports;
 pub(super) mod rules;
+pub(super) mod start;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

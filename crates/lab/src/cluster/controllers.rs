@@ -4,8 +4,9 @@
 //! asked whether it is ready, and EndpointSlices of the Service say so. Agents, the API server's
 //! aggregation and its webhooks find the replicas by them.
 
+use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -68,9 +69,34 @@ pub fn start(store: &Store, n: u8) -> Result<()> {
         return Err(LabError::new(format!("this lab has no {}", role(n)))
             .hint("antrea-lab up --controllers 3 starts a lab with three"));
     }
+    start_in(store, n, &store.layout().underlay_netns())
+}
+
+/// Starts the first replica on a node instead of the underlay.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_on(store: &Store, node: &str) -> Result<()> {
+    start_in(store, 1, store.layout().node(node).netns())
+}
+
+/// Puts another server into a kubeconfig.
+///
+/// # Errors
+/// When the file does not name the former one.
+pub fn lead(kubeconfig: &Path, from: &str, to: &str) -> Result<()> {
+    let text = fs::read_to_string(kubeconfig).doing(|| format!("read {}", kubeconfig.display()))?;
+    if !text.contains(from) {
+        return Err(LabError::new(format!("{} has not {from}", kubeconfig.display())));
+    }
+    let text = text.replace(from, to);
+    fs::write(kubeconfig, text).doing(|| format!("write {}", kubeconfig.display()))
+}
+
+fn start_in(store: &Store, n: u8, netns: &Path) -> Result<()> {
     let layout = store.layout();
     let dir = dir(layout, n);
-    std::fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
+    fs::create_dir_all(&dir).doing(|| format!("create {}", dir.display()))?;
     let conf = dir.join("antrea-controller.conf");
     let mut text = json!({
         "apiPort": port(n),
@@ -89,11 +115,11 @@ pub fn start(store: &Store, n: u8) -> Result<()> {
     }
     let text =
         serde_saphyr::to_string(&text).doing(|| "encode the controller's configuration".into())?;
-    std::fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
+    fs::write(&conf, text).doing(|| format!("write {}", conf.display()))?;
     let program = store.get().bin_dir.join("antrea-controller");
     let id = Start::new(program, layout.log(role(n)))
         .owned_by(layout.dir())
-        .in_netns(&layout.underlay_netns())
+        .in_netns(netns)
         .env("POD_NAME", pod_name(n))
         .env("POD_NAMESPACE", "kube-system")
         .path_arg("--config", &conf)

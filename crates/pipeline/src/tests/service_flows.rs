@@ -7,6 +7,7 @@ use openflow::{Flow, Group as OfGroup, GroupId, Intent};
 use super::fixture::{MODES, flows, flows_of, ip, mk_service_node};
 use super::golden::check;
 use crate::Families;
+use crate::fields;
 use crate::service::{
     Endpoint, Frontend, FrontendAddress, Group, Place, Protocol, Target, endpoint_flows,
     frontend_flows, group, node_flows,
@@ -56,6 +57,25 @@ fn a_node_that_serves() {
     }
     let plain = super::fixture::mk_node(Families::Dual);
     assert_eq!(node_flows(&plain), [], "a node that serves none");
+}
+
+/// Before a node has Pods its own programs reach endpoints on hosts all the same.
+#[test]
+fn a_node_without_pod_addresses_translates_for_the_host_alone() {
+    let mut node = mk_service_node(Families::Dual);
+    let usual = flows(node_flows(&node));
+    node.gateway.ips.clear();
+    node.pod_cidrs.clear();
+    let translates = |flows: &[Flow]| -> Vec<String> {
+        let of_table = flows.iter().filter(|flow| flow.table == fields::SNAT);
+        of_table.map(|flow| flow.clone().normalize().to_string()).collect()
+    };
+    let (usual, early) = (translates(&usual), translates(&flows(node_flows(&node))));
+    assert_eq!(early.len(), 4, "two for each family: {early:#?}");
+    for flow in &early {
+        assert!(usual.contains(flow), "{flow} stays when there are Pods");
+        assert!(flow.contains("169.254.0.253") || flow.contains("fc01::aabb:ccdd:eeff"), "{flow}");
+    }
 }
 
 #[test]

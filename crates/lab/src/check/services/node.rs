@@ -76,7 +76,7 @@ fn balanced(family: IpFamily, n: u8) -> Vec<IpAddr> {
 }
 
 /// Ends a node's agent for good: what led to Services is gone from its kernel.
-fn clean_up(world: &World<'_>, node: &Client) -> Result<()> {
+pub(super) fn clean_up(world: &World<'_>, node: &Client) -> Result<()> {
     let run = |command: &str, args: &[&str]| -> Result<String> {
         let output = netns::enter(&node.netns, || program(command).args(args).output())?
             .doing(|| format!("run {command}"))?;

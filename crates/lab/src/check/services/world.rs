@@ -119,9 +119,12 @@ fn selector(app: &str) -> String {
     format!("  selector: {{app: {app}}}\n")
 }
 
+fn namespace() -> String {
+    format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n---\n")
+}
+
 fn manifests() -> String {
-    let mut text =
-        format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n---\n");
+    let mut text = namespace();
     for (name, node, app) in [
         ("near", "node-1", "client"),
         ("far", "node-2", "client"),
@@ -142,6 +145,12 @@ fn manifests() -> String {
 }
 
 impl<'a> World<'a> {
+    /// The namespace alone.
+    pub(super) fn empty(store: &'a Store) -> Result<Self> {
+        cluster::apply(store, &namespace())?;
+        Ok(Self { store, clients: Vec::new() })
+    }
+
     /// Makes all of it and waits for the Pods.
     pub(super) fn make(store: &'a Store) -> Result<Self> {
         cluster::apply(store, &manifests())?;

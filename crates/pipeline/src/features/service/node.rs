@@ -188,14 +188,13 @@ fn un_snat(family: &Family, flows: &mut Vec<Flow>) {
 
 /// SNAT, and ConntrackCommit for what it translated.
 fn snat(node: &NodeConfig, config: &ServiceConfig, family: &Family, flows: &mut Vec<Flow>) {
-    let Some(gateway) = family.gateway else { return };
     let next = node.layout().ip_next(fields::SNAT);
     let not = CtState::RPL | CtState::INV;
-    let cases = [
-        (1, Some(FROM_GATEWAY), family.virtual_service),
-        (1, Some(FROM_POD), gateway),
-        (0, None, gateway),
-    ];
+    // Without an address of Pods only what goes back to the host is translated.
+    let mut cases = vec![(1, Some(FROM_GATEWAY), family.virtual_service)];
+    if let Some(gateway) = family.gateway {
+        cases.extend([(1, Some(FROM_POD), gateway), (0, None, gateway)]);
+    }
     let translate = |nat, hairpin| {
         Ct::zone(family.snat_zone)
             .commit()
@@ -220,7 +219,9 @@ fn snat(node: &NodeConfig, config: &ServiceConfig, family: &Family, flows: &mut 
         );
         flows.push(flow(fields::SNAT, LOW, sent).actions([Action::ct(translate)]));
     }
-    if config.datapath == Datapath::Netdev {
+    if let Some(gateway) = family.gateway
+        && config.datapath == Datapath::Netdev
+    {
         // No source is translated to itself there, not even where this zone has forgotten it.
         for (from, nat) in collision::by_half(gateway) {
             let translate = translate(nat, 0);
