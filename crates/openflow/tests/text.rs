@@ -132,6 +132,8 @@ fn actions_that_cannot_be_are_refused() {
         ("load:16->NXM_NX_REG0[0..3]", "value has too many bits"),
         ("ct(exec(set_field:1->ct_mark))", "ct without commit takes no exec"),
         ("ct(nat(src=1.1.1.1))", "ct without commit takes no nat"),
+        ("ct(commit,nat(src=0.0.0.0))", "nat goes to no unspecified address"),
+        ("ct(commit,nat(dst=[::]:80))", "nat goes to no unspecified address"),
         ("ct(commit,exec(goto_table:4))", "an instruction cannot be nested"),
         ("ct(commit", "opened but not closed"),
         ("output:foo", "unknown field"),

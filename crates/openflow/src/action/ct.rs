@@ -145,6 +145,13 @@ impl Nat {
         Self::to(NatDirection::Src, address)
     }
 
+    /// Translates the source to itself, where that makes a connection like no other, else its port to
+    /// a free one. That is what the kernel's datapath does.
+    #[must_use]
+    pub fn src_unlike_others() -> Self {
+        Self { direction: Some(NatDirection::Src), ..Self::default() }
+    }
+
     /// Translates the destination to `address`.
     #[must_use]
     pub fn dst(address: IpAddr) -> Self {

@@ -100,6 +100,10 @@ fn check_one(action: &Action) -> Result<(), CheckError> {
             if !ct.commit && ct.nat.as_ref().is_some_and(|nat| nat.direction.is_some()) {
                 return Err(CheckError::Action("ct without commit takes no nat(src) or nat(dst)"));
             }
+            let to = ct.nat.as_ref().and_then(|nat| nat.addresses);
+            if to.is_some_and(|range| range.first.is_unspecified()) {
+                return Err(CheckError::Action("nat goes to no unspecified address"));
+            }
             if ct.force && !ct.commit {
                 return Err(CheckError::Action("ct takes force only with commit"));
             }

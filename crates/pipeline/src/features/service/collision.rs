@@ -13,7 +13,7 @@
 //! in that zone too, and there it is the only one. That happens behind all policies, as for
 //! any other connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use openflow::action::NatRange;
 use openflow::{Action, Ct, CtState, Flow, Match, Nat};
@@ -44,12 +44,10 @@ fn ways_over(source: IpAddr) -> [(u16, Nat); 2] {
 }
 
 /// Keeps direct connections of any source to endpoints, where the kernel sees to it that they stay
-/// apart. A switch tells such a flow as `nat(src)`, without the address.
-pub(super) fn in_kernel(node: &NodeConfig, family: &Match) -> Vec<Flow> {
-    let ipv6 = *family != Match::new().ip();
-    let any = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    let keep = keep(zone_of(any)).nat(Nat::src(any));
-    vec![kept(node, BEFORE_COMMIT, direct(family.clone()), [keep])]
+/// apart.
+pub(super) fn in_kernel(node: &NodeConfig, family: &Match, zone: u16) -> Flow {
+    let keep = keep(zone).nat(Nat::src_unlike_others());
+    kept(node, BEFORE_COMMIT, direct(family.clone()), [keep])
 }
 
 /// Keeps direct connections of a Pod to endpoints, where ovs-vswitchd forwards.
@@ -76,11 +74,7 @@ pub(super) fn of_gateway(node: &NodeConfig, datapath: Datapath, source: IpAddr) 
     let mut flows = Vec::new();
     match datapath {
         Datapath::System => {
-            let any = match source {
-                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-            };
-            let both = [marked.clone().nat(Nat::src(any)), again(Nat::src(source))];
+            let both = [marked.clone().nat(Nat::src_unlike_others()), again(Nat::src(source))];
             flows.push(kept(node, before, direct(own.clone()), both));
             flows.push(kept(node, before, served(own), [marked, again(Nat::src(source))]));
         }

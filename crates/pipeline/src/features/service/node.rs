@@ -51,7 +51,7 @@ pub fn node_flows(node: &NodeConfig) -> Vec<Intent> {
         un_snat(&family, &mut flows);
         snat(node, config, &family, &mut flows);
         if config.datapath == Datapath::System {
-            flows.extend(collision::in_kernel(node, &family.any));
+            flows.push(collision::in_kernel(node, &family.any, family.zone));
         }
     }
     for ip in node.gateway.ips.iter().filter(|ip| node.families.has(**ip)) {
