@@ -7,6 +7,10 @@ use antrea_controller::{Args, Settings};
 use anyhow::Context;
 use clap::Parser;
 
+/// Most of what the controller does while it reads a large cluster is to make small objects.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     antrea_runtime::install_crypto();
     match run(&Args::parse()) {
