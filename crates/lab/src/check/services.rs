@@ -73,7 +73,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "shares": spread,
-        "connectionsThatStuck": stuck,
+        "connectionsKeptByAffinity": stuck,
         "sharedSourcePorts": n_shared,
         "sctp": "not tried: the kernel of the machine has no SCTP sockets",
     })))
