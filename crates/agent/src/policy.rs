@@ -6,7 +6,8 @@
 //! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
 //! answered (`packets`), and what is to be logged is (`audit`). DNS answers to Pods whose rules name
 //! peers wait for the flows (`dns`), and names are asked for again (`resolver`). Groups of Services
-//! that rules name come from the proxy, before the flows that lead to them (`services`).
+//! that rules name come from the proxy, before the flows that lead to them (`services`). What rules meet
+//! is counted and told (`traffic`).
 //!
 //! Not here: decisions (`policy::realize`), flows (`pipeline::policy`), answers to what is rejected
 //! (`pipeline::reject`), lines of the log (`policy::audit`).
@@ -23,6 +24,7 @@ mod report;
 mod resolver;
 mod run;
 mod services;
+mod traffic;
 
 use pipeline::Category;
 use switch::bridge::Owner;
@@ -34,6 +36,7 @@ pub use gate::Gate;
 pub(crate) use resolver::DnsServer;
 pub(crate) use run::{AntreaPolicies, PolicyLoop};
 pub(crate) use services::{ServiceEvent, TellPolicies, channel};
+pub(crate) use traffic::CountTraffic;
 
 /// Owner of policies' flows on the bridge.
 pub const OWNER: Owner = Owner(Category::NetworkPolicy.number());

@@ -35,7 +35,9 @@ use crate::info::{InfoLoop, NetworkFacts};
 use crate::nodes::{self, NodeList};
 use crate::options::{NodeListSource, Options};
 use crate::own_node::{Wanted, own_node};
-use crate::policy::{self, AntreaPolicies, AuditConfig, Counts, DnsServer, Gate, PolicyLoop};
+use crate::policy::{
+    self, AntreaPolicies, AuditConfig, CountTraffic, Counts, DnsServer, Gate, PolicyLoop,
+};
 use crate::proxy::{self, setup};
 use crate::{api_nodes, health, metrics};
 
@@ -157,6 +159,14 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                 gate_rx,
                 interfaces: interfaces.clone(),
                 restored: restored.clone(),
+                count_traffic: match options
+                    .config
+                    .gates
+                    .configured(antrea_config::Gate::NetworkPolicyStats)
+                {
+                    true => CountTraffic::On,
+                    false => CountTraffic::Off,
+                },
                 audit: audit_config(&options),
                 services,
                 dns_server: DnsServer::choose(

@@ -94,7 +94,7 @@ const USE_OPTION: Setting = Setting::Locked("use antreaProxy.enable");
 const FREE: Setting = Setting::Free;
 
 gates! {
-    AntreaPolicy, BOTH, Beta, on, later, FREE;
+    AntreaPolicy, BOTH, Beta, on, built, FREE;
     AntreaProxy, AGENT, Ga, on, built, USE_OPTION;
     EndpointSlice, AGENT, Ga, on, built, LOCKED;
     TopologyAwareHints, AGENT, Ga, on, built, LOCKED;
@@ -105,7 +105,7 @@ gates! {
     Traceflow, BOTH, Beta, on, later, FREE;
     PacketCapture, AGENT, Alpha, off, later, FREE;
     FlowExporter, AGENT, Alpha, off, later, FREE;
-    NetworkPolicyStats, BOTH, Beta, on, later, FREE;
+    NetworkPolicyStats, BOTH, Beta, on, built, FREE;
     NodePortLocal, AGENT, Ga, on, later, FREE;
     Egress, BOTH, Beta, on, later, FREE;
     EgressTrafficShaping, AGENT, Alpha, off, later, FREE;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use addresses::PoolError;
+use antrea_config::Gate;
 use antrea_runtime::{CancellationToken, Checks, VERSION};
 use kube_io::lease::{ApiStore, Elector, Lease};
 use kube_io::{Client, ConnectError};
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::lead::lead;
 use crate::leader::{Leader, LeaderSetup};
 use crate::metrics::Metrics;
-use crate::policy::{self, Reports, State};
+use crate::policy::{self, Reports, State, Statistics};
 use crate::serve::{self, ServeConfig, ServeError, identity};
 use crate::settings::Settings;
 
@@ -67,6 +68,10 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
         client: client.clone(),
         pages: policy::webhook_pages(&state),
         reports: Arc::clone(&reports),
+        statistics: match settings.config.gates.configured(Gate::NetworkPolicyStats) {
+            true => Statistics::On,
+            false => Statistics::Off,
+        },
         shutdown: shutdown.clone(),
     })
     .await?;
@@ -91,6 +96,11 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<(), 
     });
     let (peers, of) = (client.clone(), namespace.to_owned());
     tokio::spawn(policy::tell_peers(peers, of, Arc::clone(&reports), shutdown.clone()));
+    tokio::spawn(policy::forget_traffic(
+        Arc::clone(&reports),
+        Arc::clone(&state),
+        shutdown.clone(),
+    ));
     let elector = Elector::start(
         ApiStore::new(&client, namespace, LEASE),
         Lease::new(namespace, LEASE),

@@ -11,6 +11,7 @@ mod report;
 mod source;
 mod state;
 pub(crate) mod tiers;
+mod traffic;
 mod webhooks;
 
 pub(crate) use feed::run as feed;
@@ -20,4 +21,5 @@ pub(crate) use questions::resources as questions;
 pub(crate) use report::{Reports, StatusEndpoint, follow_facts, write as write_statuses};
 pub(crate) use source::{Agents, NODE_NAME, PolicySource};
 pub(crate) use state::State;
+pub(crate) use traffic::{Statistics, forget as forget_traffic, resources as statistics};
 pub(crate) use webhooks::pages as webhook_pages;

@@ -25,7 +25,7 @@ use kube_io::Client;
 use policy::translate::ObjectKind;
 use tokio::net::TcpListener;
 
-use crate::policy::{Agents, NODE_NAME, PolicySource, Reports, State, StatusEndpoint};
+use crate::policy::{Agents, NODE_NAME, PolicySource, Reports, State, Statistics, StatusEndpoint};
 pub use identity::CertificateTerms;
 use identity::own_identity;
 use pages::{Health, MetricsPage};
@@ -66,6 +66,7 @@ pub(crate) struct ServeConfig {
     pub(crate) metrics: Option<antrea_runtime::Metrics>,
     pub(crate) state: Arc<State>,
     pub(crate) reports: Arc<Reports>,
+    pub(crate) statistics: Statistics,
     pub(crate) client: Client,
     /// Further paths, as those of webhooks.
     pub(crate) pages: BTreeMap<String, Arc<dyn Page>>,
@@ -89,6 +90,7 @@ pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
         metrics,
         state,
         reports,
+        statistics,
         client,
         mut pages,
         shutdown,
@@ -108,7 +110,7 @@ pub(crate) async fn start(config: ServeConfig) -> Result<Server, ServeError> {
     }
     let reviews = Reviews(client.with_limit(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE));
     let api = Api::aggregated(Aggregated {
-        registry: registry(&state, &reports, &Agents::new(&namespace)),
+        registry: registry(&state, &reports, &Agents::new(&namespace), statistics),
         authenticator: Arc::new(LocalOr::new(local_token, clients.clone(), reviews.clone())),
         authorizer: Arc::new(Authorization::new(reviews, OPEN)),
         pages,
@@ -137,7 +139,12 @@ async fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
     }
 }
 
-fn registry(state: &Arc<State>, reports: &Arc<Reports>, agents: &Agents) -> Arc<Registry> {
+fn registry(
+    state: &Arc<State>,
+    reports: &Arc<Reports>,
+    agents: &Agents,
+    statistics: Statistics,
+) -> Arc<Registry> {
     let registry = Registry::default();
     for (kind, name, plural) in [
         (ObjectKind::NetworkPolicy, "NetworkPolicy", "networkpolicies"),
@@ -165,7 +172,8 @@ fn registry(state: &Arc<State>, reports: &Arc<Reports>, agents: &Agents) -> Arc<
         }
         registry.insert(resource);
     }
-    for resource in crate::policy::questions(state, agents) {
+    let statistics = crate::policy::statistics(state, reports, statistics);
+    for resource in crate::policy::questions(state, reports, agents).into_iter().chain(statistics) {
         registry.insert(resource);
     }
     Arc::new(registry)

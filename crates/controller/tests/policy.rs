@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use antrea_controller::CertificateTerms;
 use antrea_runtime::CancellationToken;
-use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus};
+use apis::controlplane::{
+    NetworkPolicyNodeStatus, NetworkPolicyReference, NetworkPolicyStats, NetworkPolicyStatus,
+    NodeStatsSummary, PolicyType, RuleTrafficStats, TrafficStats,
+};
 use futures::StreamExt;
 use hyper::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -286,6 +289,127 @@ async fn what_agents_tell_a_follower_reaches_the_object() {
     world
         .eventually(SOON, "the leader writes it down", async || {
             world.get(&format!("{ACNP}/strict")).await["status"]["phase"] == "Realized"
+        })
+        .await;
+}
+
+const STATS: &str = "/apis/stats.antrea.io/v1alpha1";
+
+/// What a Node tells of the traffic that a policy met.
+async fn traffic_of(world: &World, path: &str, node: &str, packets: i64) -> NodeStatsSummary {
+    let policy = world.get(path).await;
+    let text = |field: &str| policy["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let traffic_stats = TrafficStats { packets, bytes: packets * 60, sessions: packets };
+    let rule = RuleTrafficStats { name: "no-ssh".to_owned(), traffic_stats };
+    let cluster = policy["kind"] == "ClusterNetworkPolicy";
+    let stats = vec![NetworkPolicyStats {
+        network_policy: NetworkPolicyReference {
+            type_: match cluster {
+                true => PolicyType::AntreaClusterNetworkPolicy,
+                false => PolicyType::K8sNetworkPolicy,
+            },
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+        },
+        traffic_stats,
+        rule_traffic_stats: if cluster { vec![rule] } else { Vec::new() },
+    }];
+    let metadata = ObjectMeta { name: Some(node.to_owned()), ..ObjectMeta::default() };
+    let mut summary = NodeStatsSummary { metadata, ..NodeStatsSummary::default() };
+    match cluster {
+        true => summary.antrea_cluster_network_policies = stats,
+        false => summary.network_policies = stats,
+    }
+    summary
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_told_to_any_replica_is_summed_by_all_and_outlives_one() {
+    let (world, mut controllers) = mk_world(2).await;
+    world.add_node("n2").await;
+    apply(&world, OBJECTS).await;
+    let ca = world.get("/api/v1/namespaces/kube-system/configmaps/antrea-ca").await;
+    let ca_pem = ca["data"]["ca.crt"].as_str().unwrap().to_owned();
+    let route = |port: u16| Route::Direct {
+        url: format!("https://127.0.0.1:{port}"),
+        server_name: "antrea.kube-system.svc".to_owned(),
+        ca_pem: ca_pem.clone(),
+    };
+    let k8s = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/web";
+    let acnp = format!("{ACNP}/strict");
+    // Each Node tells another replica.
+    for (node, port, packets) in [("n1", controllers[0].port, 5), ("n2", controllers[1].port, 7)] {
+        let agent = Controlplane::new(&world.agent(node).await, &route(port), node).unwrap();
+        for path in [k8s, &acnp] {
+            let told = traffic_of(&world, path, node, packets).await;
+            world
+                .eventually(SOON, "the replica takes it", async || {
+                    agent.report_traffic(&told).await.is_ok()
+                })
+                .await;
+            let of_other = traffic_of(&world, path, "n9", packets).await;
+            assert!(agent.report_traffic(&of_other).await.unwrap_err().is_forbidden());
+        }
+    }
+    // Asked again and again the API server asks both.
+    let both = async |path: &str| {
+        let mut wrong = 0;
+        for _ in 0..10 {
+            let object = world.get(&format!("{STATS}/{path}")).await;
+            let traffic = &object["trafficStats"];
+            if *traffic != json!({"packets": 12, "bytes": 720, "sessions": 12}) {
+                wrong += 1;
+            }
+        }
+        wrong == 0
+    };
+    for path in ["namespaces/shop/networkpolicystats/web", "antreaclusternetworkpolicystats/strict"]
+    {
+        world.eventually(SOON, "every replica knows the sum", async || both(path).await).await;
+    }
+    controllers.remove(0).kill();
+    let shown =
+        async || world.get(&format!("{STATS}/antreaclusternetworkpolicystats/strict")).await;
+    world
+        .eventually(SOON, "the other one answers", async || {
+            shown().await["trafficStats"].is_object()
+        })
+        .await;
+    let object = shown().await;
+    assert_eq!(object["trafficStats"]["packets"], 12, "{object}");
+    assert_eq!(object["ruleTrafficStats"][0]["name"], "no-ssh", "{object}");
+    let policy = world.get(&acnp).await;
+    let made = |object: &Value| object["metadata"]["creationTimestamp"].clone();
+    assert_eq!(made(&object), made(&policy));
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let path = format!("{STATS}/networkpolicystats");
+    let table = world.send(Method::GET, &path, &accept, &Value::Null).await.json();
+    let names: Vec<&str> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| column["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["Name", "Sessions", "Packets", "Bytes", "Created At"]);
+    let cells = &table["rows"][0]["cells"];
+    assert_eq!((&cells[0], &cells[1], &cells[3]), (&json!("web"), &json!(12), &json!(720)));
+    assert_eq!(table["rows"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_gate_whoever_asks_for_statistics_is_told_so() {
+    let world = World::start().await;
+    world.add_node("n1").await;
+    world.add_policy_kinds().await;
+    let gate = "featureGates: {NetworkPolicyStats: false}\n";
+    let controller = Controller::spawn(&world, "ctl", gate);
+    world.register(&[controller.port]).await;
+    let path = format!("{STATS}/networkpolicystats");
+    world
+        .eventually(SOON, "the controller answers", async || {
+            let answer = world.send(Method::GET, &path, &[], &Value::Null).await;
+            answer.code == 400 && answer.json()["message"] == "feature NetworkPolicyStats disabled"
         })
         .await;
 }

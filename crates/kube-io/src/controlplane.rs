@@ -18,7 +18,7 @@ use std::time::Duration;
 use apis::controlplane::wire::WireObject;
 use apis::controlplane::{
     API_VERSION, AS_OF, AddressGroup, AddressGroupPatch, AppliedToGroup, AppliedToGroupPatch,
-    NetworkPolicy, NetworkPolicyStatus, Typed, UP_TO,
+    NetworkPolicy, NetworkPolicyStatus, NodeStatsSummary, Typed, UP_TO,
 };
 use futures::{Stream, StreamExt};
 use http::{Method, Request, header};
@@ -170,19 +170,44 @@ impl Controlplane {
     /// When no controller takes it; see [`ApiError`].
     pub async fn report(&self, status: &NetworkPolicyStatus) -> Result<(), ApiError> {
         let name = status.metadata.name.clone().unwrap_or_default();
-        let failed = |source| ApiError {
-            verb: Verb::Create,
-            resource: "networkpolicies/status".to_owned(),
-            name: name.clone(),
-            source,
-        };
+        let resource = "networkpolicies/status";
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if name.is_empty() || !name.chars().all(plain) {
-            return Err(failed(CallError::Request(format!("{name:?} is no name of an object"))));
+            let source = CallError::Request(format!("{name:?} is no name of an object"));
+            let resource = resource.to_owned();
+            return Err(ApiError { verb: Verb::Create, resource, name, source });
         }
-        let body = serde_json::to_vec(&Typed::new(status))
-            .map_err(|error| failed(CallError::Request(error.to_string())))?;
         let path = format!("/apis/{API_VERSION}/networkpolicies/{name}/status");
+        self.post(path, resource, &name, serde_json::to_vec(&Typed::new(status))).await
+    }
+
+    /// Tells the controllers what traffic the node's policies met; what it does not name stays as it
+    /// was told before.
+    ///
+    /// # Errors
+    /// When no controller takes it; see [`ApiError`].
+    pub async fn report_traffic(&self, summary: &NodeStatsSummary) -> Result<(), ApiError> {
+        let name = summary.metadata.name.clone().unwrap_or_default();
+        let resource = "nodestatssummaries";
+        let path = format!("/apis/{API_VERSION}/{resource}");
+        self.post(path, resource, &name, serde_json::to_vec(&Typed::new(summary))).await
+    }
+
+    /// Posts to a controller, and to another one where one fails.
+    async fn post(
+        &self,
+        path: String,
+        resource: &str,
+        name: &str,
+        body: serde_json::Result<Vec<u8>>,
+    ) -> Result<(), ApiError> {
+        let failed = |source| ApiError {
+            verb: Verb::Create,
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            source,
+        };
+        let body = body.map_err(|error| failed(CallError::Request(error.to_string())))?;
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)

@@ -13,7 +13,7 @@ mod table;
 
 pub use address::*;
 pub use conntrack::*;
-pub use cookie::{COOKIE_MARKER, Category, cookie};
+pub use cookie::{COOKIE_MARKER, COOKIE_OBJECT, Category, cookie};
 pub use meter::*;
 pub use port::*;
 pub use priority::*;

@@ -9,7 +9,7 @@
 //!   of it into flows.
 //!
 //! [`store`] keeps what is computed to be served to each node, [`status`] tells how far policies are
-//! realized, and [`admit`] refuses what cannot be meant.
+//! realized, [`stats`] what traffic they met, and [`admit`] refuses what cannot be meant.
 //!
 //! Not here: flows (`pipeline`), watches and storage (`controller`, `agent`).
 
@@ -26,6 +26,7 @@ pub mod index;
 #[cfg(any(test, feature = "random"))]
 pub mod random;
 pub mod realize;
+pub mod stats;
 pub mod status;
 pub mod store;
 pub mod translate;

@@ -43,6 +43,7 @@ pub use known::{InputKind, Known};
 pub use members::NodeMember;
 pub use name::GroupName;
 pub use span::Span;
+pub use view::UserPolicy;
 
 use crate::index::Index;
 use crate::index::slab::{Slab, ids};

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use openflow::message::{PacketIn, PacketOut};
-use openflow::{Flow, Intent, OfPort};
+use openflow::message::{FlowStats, PacketIn, PacketOut};
+use openflow::{Flow, Intent, OfPort, TableId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::channel::{ChannelError, ChannelTiming};
@@ -26,7 +26,7 @@ use crate::reconcile::{EncodedIntents, Event};
 pub use crate::reconcile::{Owner, Refusal, RefusalReason, StateSummary, SyncMode};
 use packets::Packets;
 pub use packets::{PacketCounts, PacketOutError};
-use run::Command;
+use run::{Command, TakeCounters};
 
 /// State of a bridge as it can be seen from outside.
 pub type BridgeState = StateSummary;
@@ -248,6 +248,24 @@ impl Bridge {
     pub async fn flows_on_switch(&self, owner: Owner) -> Result<Vec<Flow>, ReadError> {
         let (reply_tx, reply_rx) = oneshot::channel();
         let command = Command::FlowsOnSwitch { owner, reply_tx };
+        self.inner.command_tx.send(command).map_err(|_| ReadError::Closed)?;
+        reply_rx.await.map_err(|_| ReadError::Closed)?
+    }
+
+    /// Reads from the switch all flows of ours in a table with the owner's cookie, with their
+    /// counters, and hands each on as it comes.
+    ///
+    /// # Errors
+    /// At once when there is no connection.
+    pub async fn read_counters(
+        &self,
+        owner: Owner,
+        table: TableId,
+        take: impl FnMut(FlowStats) + Send + 'static,
+    ) -> Result<(), ReadError> {
+        let (reply_tx, reply_rx) = oneshot::channel();
+        let command =
+            Command::ReadCounters { owner, table, take: TakeCounters(Box::new(take)), reply_tx };
         self.inner.command_tx.send(command).map_err(|_| ReadError::Closed)?;
         reply_rx.await.map_err(|_| ReadError::Closed)?
     }

@@ -44,8 +44,8 @@ impl Known {
     }
 }
 
-/// Written beside and renamed, so that a crash leaves the old or the new set.
-fn write(
+/// Written beside, to the disk, and renamed: a crash, of the machine too, leaves the old or the new set.
+pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -53,6 +53,7 @@ fn write(
     let mut file = BufWriter::new(File::create(&beside)?);
     content(&mut file)?;
     file.flush()?;
+    file.get_ref().sync_all()?;
     std::fs::rename(&beside, path)
 }
 

@@ -33,6 +33,7 @@ use super::known::{KeptName, Known, KnownNames, today};
 use super::pods::{Pods, local_pod};
 use super::resolver::{self, DnsServer};
 use super::services::{HearServices, Told};
+use super::traffic::{CountTraffic, Counters};
 use super::{Counts, DnsCounts, OWNER, packets, report};
 use crate::cni::PodRecord;
 
@@ -81,6 +82,8 @@ pub(crate) struct PolicyLoop {
     pub(crate) interfaces: watch::Receiver<Arc<Vec<PodRecord>>>,
     /// Whether the interfaces of before are taken over.
     pub(crate) restored: watch::Receiver<bool>,
+    /// Whether traffic is counted.
+    pub(crate) count_traffic: CountTraffic,
     /// How the audit log is kept.
     pub(crate) audit: AuditConfig,
     /// What the proxy tells.
@@ -163,6 +166,9 @@ impl PolicyLoop {
         let mut answers_rx = dns::start(&self.bridge, release.clone());
         let families = self.config.policy.families;
         let (ask_tx, mut told_rx) = resolver::start(self.dns_server, families);
+        let of_node = (self.node.as_str(), self.state_dir.as_path());
+        let mut counters =
+            Counters::start(self.count_traffic, &self.bridge, &self.controlplane, of_node);
         let mut to_log = packets::start(&self.bridge, self.network);
         let mut state = self.bridge.state();
         let mut running = Running {
@@ -239,6 +245,9 @@ impl PolicyLoop {
                     running.look_at(&seen);
                 }
                 Some(packet) = to_log.recv() => running.log(&packet),
+                Some(read) = counters.read_rx.recv() => {
+                    counters.attribute(read, &running.realizer, &running.names[0]);
+                }
                 n = answers_rx.recv_many(&mut answers, BATCH)=> {
                     if n > 0 {
                         running.learn(answers.drain(..));

@@ -75,7 +75,7 @@ async fn tell_one(client: &Client, route: &Route, reports: &Reports) {
         }
     };
     let mut news = reports.news();
-    let mut told = Told { instance: None, up_to: 0 };
+    let mut told = Told::default();
     loop {
         news.borrow_and_update();
         match told.step(&peer, reports).await {
@@ -109,9 +109,11 @@ enum Peer {
 }
 
 /// What a replica was told.
+#[derive(Default)]
 struct Told {
     instance: Option<String>,
     up_to: u64,
+    traffic_up_to: u64,
 }
 
 impl Told {
@@ -121,13 +123,18 @@ impl Told {
             return Ok(Peer::Ourselves);
         }
         if instance.is_none() || instance != self.instance {
-            (self.instance, self.up_to) = (instance, 0);
+            *self = Self { instance, ..Self::default() };
         }
         let (statuses, up_to) = reports.after(self.up_to);
         for status in &statuses {
             peer.report(status).await?;
         }
         self.up_to = up_to;
+        let (summaries, up_to) = reports.traffic.after(self.traffic_up_to);
+        for summary in &summaries {
+            peer.report_traffic(summary).await?;
+        }
+        self.traffic_up_to = up_to;
         Ok(Peer::Other)
     }
 }

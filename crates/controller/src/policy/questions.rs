@@ -23,6 +23,7 @@ use policy::translate::{NamedGroup, NamedMembers, UnknownPod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::report::Reports;
 use super::source::{Agents, Reporter, forbidden};
 use super::state::State;
 
@@ -41,7 +42,11 @@ enum Question {
 }
 
 /// The resources.
-pub(crate) fn resources(state: &Arc<State>, agents: &Agents) -> Vec<Resource> {
+pub(crate) fn resources(
+    state: &Arc<State>,
+    reports: &Arc<Reports>,
+    agents: &Agents,
+) -> Vec<Resource> {
     use Question::{ClusterGroupMembers, Evaluation, GroupMembers, IpGroups, PodGroups, Stats};
     let all = [
         (
@@ -58,8 +63,8 @@ pub(crate) fn resources(state: &Arc<State>, agents: &Agents) -> Vec<Resource> {
         (Stats, "NodeStatsSummary", "nodestatssummaries", Scope::Cluster, "create"),
     ];
     let resources = all.into_iter().map(|(question, kind, plural, scope, verb)| {
-        let (state, agents) = (Arc::clone(state), agents.clone());
-        let connect = Arc::new(Endpoint { state, agents, question });
+        let (state, reports) = (Arc::clone(state), Arc::clone(reports));
+        let connect = Arc::new(Endpoint { state, reports, agents: agents.clone(), question });
         let mut resource =
             Resource::connected((GROUP, VERSION), kind, plural, scope, &[verb], connect);
         resource.offer = Offer::TextAndProtobuf;
@@ -71,6 +76,7 @@ pub(crate) fn resources(state: &Arc<State>, agents: &Agents) -> Vec<Resource> {
 #[derive(Clone)]
 struct Endpoint {
     state: Arc<State>,
+    reports: Arc<Reports>,
     agents: Agents,
     question: Question,
 }
@@ -219,13 +225,17 @@ impl Endpoint {
     ) -> Result<Response, ApiError> {
         let reporter = self.agents.reporter(&call.user, &self.state)?;
         let node = summary.metadata.name.clone().unwrap_or_default();
-        if let Reporter::Agent(own) = reporter
-            && own != node
-        {
-            return Err(forbidden(format!("the agent of Node {own:?} reports for it alone")));
+        match reporter {
+            Reporter::Agent(own) if own != node => {
+                let why = format!("the agent of Node {own:?} reports for it alone");
+                return Err(forbidden(why));
+            }
+            Reporter::Agent(_) => self.reports.hear_traffic(summary),
+            Reporter::Replica => self.reports.traffic.hear_replica(summary),
         }
-        // Nobody asks for statistics yet.
-        Ok(answer(form, 201, summary))
+        // It need not hear all of it again.
+        let metadata = summary.metadata.clone();
+        Ok(answer(form, 201, &NodeStatsSummary { metadata, ..NodeStatsSummary::default() }))
     }
 }
 

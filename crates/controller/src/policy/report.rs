@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use antrea_runtime::CancellationToken;
 use apis::common::{Timestamp, whole_seconds};
-use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus, Typed, wire};
+use apis::controlplane::{
+    NetworkPolicyNodeStatus, NetworkPolicyStatus, NodeStatsSummary, Typed, wire,
+};
 use apiserver::body::{self, Response};
 use apiserver::resource::{Call, Connect};
 use apiserver::rest::read_body;
@@ -25,6 +27,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::source::{Agents, Reporter, forbidden};
 use super::state::State;
+use super::traffic::Traffic;
 
 /// Statuses are written no more often than this, so that many Nodes' reports make one write.
 const PACE: Duration = Duration::from_millis(100);
@@ -40,6 +43,8 @@ pub(crate) struct Reports {
     taken: Mutex<Taken>,
     /// Number of the newest report that an agent gave us.
     newest: watch::Sender<u64>,
+    /// What policies met.
+    pub(super) traffic: Traffic,
 }
 
 /// What agents told this replica, for the others.
@@ -60,6 +65,7 @@ impl Default for Reports {
             changed: Notify::new(),
             taken: Mutex::default(),
             newest: watch::Sender::new(0),
+            traffic: Traffic::default(),
         }
     }
 }
@@ -76,6 +82,12 @@ impl Reports {
     /// Name of this process.
     pub(crate) fn instance(&self) -> &str {
         &self.instance
+    }
+
+    /// Takes what an agent told us of traffic.
+    pub(super) fn hear_traffic(&self, summary: &NodeStatsSummary) {
+        self.traffic.hear_agent(summary);
+        self.newest.send_modify(|_| {});
     }
 
     /// Tells when agents have reported anything new.

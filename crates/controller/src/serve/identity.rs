@@ -30,6 +30,7 @@ const LOOK_SOON: Duration = Duration::from_millis(500);
 /// What the API server must trust us for.
 const REGISTRATIONS: &[(Trusting, &str)] = &[
     (Trusting::ApiService, "v1beta2.controlplane.antrea.io"),
+    (Trusting::ApiService, "v1alpha1.stats.antrea.io"),
     (Trusting::Validating, "crdvalidator.antrea.io"),
     (Trusting::Mutating, "crdmutator.antrea.io"),
 ];

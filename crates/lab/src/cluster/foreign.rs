@@ -51,6 +51,8 @@ const API_SERVICE: ObjectPath<'_> = ObjectPath {
     namespace: None,
     name: "v1beta2.controlplane.antrea.io",
 };
+const STATS_SERVICE: ObjectPath<'_> =
+    ObjectPath { name: "v1alpha1.stats.antrea.io", ..API_SERVICE };
 const VALIDATING: ObjectPath<'_> = ObjectPath {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -374,7 +376,7 @@ fn trusts(registration: &Value) -> bool {
 }
 
 async fn unregister(client: &Client) -> Result<()> {
-    for path in [VALIDATING, MUTATING, API_SERVICE, SERVICE] {
+    for path in [VALIDATING, MUTATING, API_SERVICE, STATS_SERVICE, SERVICE] {
         tokio::time::timeout(REMOVED, objects::delete(client, path))
             .await
             .doing(|| format!("remove {}", path.name))?

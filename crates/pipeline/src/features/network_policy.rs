@@ -15,6 +15,7 @@
 
 mod clause;
 mod closed;
+mod counter;
 mod gates;
 mod isolation;
 mod packet_in;
@@ -29,6 +30,7 @@ pub use clause::{
     Clause, ClauseKey, Family, L4, ServiceMatch, ServiceSpec, Transport, clause_flow,
 };
 pub use closed::closed_flows;
+pub use counter::{Counter, Counts, read_counter};
 pub use gates::{HostMark, PolicyConfig, node_flows};
 pub use isolation::{Isolation, dns_flows};
 pub use packet_in::{PolicyPacket, is_dns_answer, read_packet_in};

@@ -5,6 +5,9 @@ use openflow::Cookie;
 /// Bits 63..48 of the cookie of every flow of ours.
 pub const COOKIE_MARKER: u16 = 0xa17e;
 
+/// Bits of a cookie that tell the object.
+pub const COOKIE_OBJECT: u64 = 0xffff_ffff;
+
 /// The feature a flow belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

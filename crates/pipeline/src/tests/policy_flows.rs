@@ -8,8 +8,9 @@ use super::fixture::{MODES, flows, mk_node, mk_policy_config};
 use super::golden::check;
 use crate::Families;
 use crate::policy::{
-    Clause, ClauseKey, Direction, HostMark, Isolation, Place, PolicyConfig, PortRange, RuleSpec,
-    ServiceSpec, Transport, Verdict, clause_flow, dns_flows, node_flows, rule_flows, rule_table,
+    Clause, ClauseKey, Counter, Counts, Direction, HostMark, Isolation, Place, PolicyConfig,
+    PortRange, RuleSpec, ServiceSpec, Transport, Verdict, clause_flow, dns_flows, node_flows,
+    read_counter, rule_flows, rule_table,
 };
 
 /// A rule and its clauses, in the making.
@@ -133,6 +134,32 @@ fn what_rules_do() {
         }
     }
     check("policy-rules.flows", &all);
+}
+
+#[test]
+fn flows_that_count_tell_what_they_count_and_no_others_do() {
+    let (node, config) = (mk_node(Families::Dual), mk_policy_config(Families::Dual));
+    let gates = flows(node_flows(&node, &config));
+    assert!(gates.iter().all(|flow| read_counter(flow).is_none()), "they are no rule's");
+    let allowed = [Counts::Opening, Counts::Known];
+    for (verdict, want) in [
+        (Verdict::Allow, &allowed[..]),
+        (Verdict::Pass, &allowed),
+        (Verdict::Drop, &[Counts::Denied]),
+        (Verdict::Reject, &[Counts::Denied]),
+    ] {
+        for direction in [Direction::Egress, Direction::Ingress] {
+            let rule = mk_rule(7, direction, Place::Tiered, verdict).from(&["10.0.0.1/32"]);
+            // As the switch tells them.
+            let told = rule.flows(&config).into_iter().map(|flow| {
+                let text = format!("cookie={:#x}, {flow}", flow.cookie.0);
+                text.parse::<Flow>().unwrap_or_else(|_| flow.clone())
+            });
+            let found: Vec<Counter> = told.filter_map(|flow| read_counter(&flow)).collect();
+            let want = want.iter().map(|counts| Counter { rule: 7, counts: *counts });
+            assert_eq!(found, want.collect::<Vec<_>>(), "{verdict:?} {direction:?}");
+        }
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) fn translate(
         PolicyKind::Namespaced => PolicyType::AntreaNetworkPolicy,
         _ => PolicyType::AntreaClusterNetworkPolicy,
     };
-    let mut draft = Draft::new(source(type_, metadata), metadata.generation);
+    let mut draft = Draft::new(source(type_, metadata), metadata);
     let tier = spec.tier.as_deref().filter(|tier| !tier.is_empty()).unwrap_or(DEFAULT_TIER);
     draft.needs.tier = Some(tier.into());
     draft.priority = Some(spec.priority);

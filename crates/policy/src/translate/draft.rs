@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use apis::controlplane::{NetworkPolicyReference, NetworkPolicyRule, ObjectName};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::name::GroupName;
 use crate::index::Selector;
 
@@ -91,6 +93,8 @@ pub(super) struct Needs {
 pub(super) struct Draft {
     pub(super) source: NetworkPolicyReference,
     pub(super) generation: Option<i64>,
+    /// When the user's object was made, in seconds since 1970.
+    pub(super) created: Option<i64>,
     pub(super) rules: Vec<NetworkPolicyRule>,
     pub(super) applied_to: Vec<String>,
     pub(super) priority: Option<f64>,
@@ -101,10 +105,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(source: NetworkPolicyReference, generation: Option<i64>) -> Self {
+    pub(super) fn new(source: NetworkPolicyReference, metadata: &ObjectMeta) -> Self {
         Self {
             source,
-            generation,
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),
             rules: Vec::new(),
             applied_to: Vec::new(),
             priority: None,

@@ -34,7 +34,7 @@ pub(super) fn source(type_: PolicyType, metadata: &ObjectMeta) -> NetworkPolicyR
 pub(super) fn translate(policy: &k8s::NetworkPolicy, logging: Logging) -> Draft {
     let source = source(PolicyType::K8sNetworkPolicy, &policy.metadata);
     let namespace = source.namespace.clone();
-    let mut draft = Draft::new(source, policy.metadata.generation);
+    let mut draft = Draft::new(source, &policy.metadata);
     let Some(spec) = &policy.spec else { return draft };
     let pods = match selector(spec.pod_selector.as_ref()) {
         Ok(pods) => pods,

@@ -25,6 +25,7 @@ pub(super) struct Policy {
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) generation: Option<i64>,
+    pub(super) created: Option<i64>,
     /// What agents are told, encoded, without metadata: the smallest form there is.
     pub(super) body: Bytes,
     pub(super) groups: Groups,
@@ -94,7 +95,7 @@ impl Engine {
         found.copied()
     }
 
-    fn find_policy_by_name(
+    pub(super) fn find_policy_by_name(
         &self,
         kind: PolicyKind,
         namespace: &str,
@@ -184,6 +185,7 @@ impl Engine {
             namespace,
             name: draft.source.name.as_str().into(),
             generation: None,
+            created: draft.created,
             body: Bytes::new(),
             groups: Groups::new(),
             issues: Vec::new(),

@@ -21,7 +21,7 @@ const BASELINE: i32 = 254;
 /// Translates a policy.
 pub(super) fn translate(policy: &ClusterNetworkPolicy) -> Draft {
     let source = source(PolicyType::K8sClusterNetworkPolicy, &policy.metadata);
-    let mut draft = Draft::new(source, policy.metadata.generation);
+    let mut draft = Draft::new(source, &policy.metadata);
     let spec = &policy.spec;
     draft.tier_priority = Some(match &spec.tier {
         Tier::Admin => ADMIN,

@@ -8,16 +8,66 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 
 use super::draft::GroupKind;
-use super::event::{ObjectId, ObjectKind};
+use super::event::{ObjectId, ObjectKind, PolicyKind};
 use super::members::{node_member, pod_member, service_member};
 use super::name::GroupName;
-use super::policies::decode;
+use super::policies::{Policy, decode};
 use super::span::Span;
 use super::{Engine, GroupId, PolicyId};
 use crate::index::NodeId;
 use crate::index::slab::Id;
 
+/// A user's policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserPolicy<'a> {
+    /// Its namespace; empty for a cluster-wide one.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+    /// When it was made, in seconds since 1970, if its object says so.
+    pub created: Option<i64>,
+}
+
 impl Engine {
+    /// The users' policies of a kind that have been told of.
+    pub fn user_policies(&self, kind: PolicyKind) -> impl Iterator<Item = UserPolicy<'_>> {
+        let told = move |policy: &&Policy| policy.kind == kind && policy.told.is_some();
+        let all = self.policies.iter().map(|(_, policy)| policy).filter(told);
+        all.map(|policy| UserPolicy {
+            namespace: &policy.namespace,
+            name: &policy.name,
+            uid: &policy.uid,
+            created: policy.created,
+        })
+    }
+
+    /// Whether there is a policy with this UID, of whatever kind.
+    pub fn has_policy(&self, uid: &str) -> bool {
+        use PolicyKind::{Cluster, K8s, Namespaced, Upstream};
+        [K8s, Cluster, Namespaced, Upstream]
+            .iter()
+            .any(|kind| self.find_policy(*kind, uid).is_some())
+    }
+
+    /// The user's policy of this name, if it has been told of.
+    pub fn user_policy(
+        &self,
+        kind: PolicyKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<UserPolicy<'_>> {
+        let id = self.find_policy_by_name(kind, namespace, name)?;
+        let policy = self.policies.get(id).filter(|policy| policy.told.is_some())?;
+        Some(UserPolicy {
+            namespace: &policy.namespace,
+            name: &policy.name,
+            uid: &policy.uid,
+            created: policy.created,
+        })
+    }
+
     /// The numbers of all objects of a kind, or of those that are for a Node.
     pub fn list(&self, kind: ObjectKind, node: Option<NodeId>) -> Vec<ObjectId> {
         match (kind, node) {

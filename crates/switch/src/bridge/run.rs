@@ -1,11 +1,14 @@
 //! The task that feeds the reconciler and carries out what it decides.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openflow::message::{FlowRemoved, FlowRemovedReason, PortDesc, PortReason, PortStatus};
-use openflow::{Flow, Message};
+use openflow::message::{
+    FlowRemoved, FlowRemovedReason, FlowStats, PortDesc, PortReason, PortStatus,
+};
+use openflow::{Flow, Message, TableId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -26,6 +29,15 @@ const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Changes taken in before something is sent.
 const MAX_COALESCED: usize = 4096;
 
+/// Who takes counters as they come.
+pub(super) struct TakeCounters(pub(super) Box<dyn FnMut(FlowStats) + Send>);
+
+impl fmt::Debug for TakeCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakeCounters")
+    }
+}
+
 /// What callers ask for.
 #[derive(Debug)]
 pub(super) enum Command {
@@ -39,6 +51,13 @@ pub(super) enum Command {
     FlowsOf { owner: Owner, key: Arc<str>, reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>> },
     /// Somebody wants to know what the switch holds of an owner.
     FlowsOnSwitch { owner: Owner, reply_tx: oneshot::Sender<Result<Vec<Flow>, ReadError>> },
+    /// Reads the counters of the owner's flows in a table.
+    ReadCounters {
+        owner: Owner,
+        table: TableId,
+        take: TakeCounters,
+        reply_tx: oneshot::Sender<Result<(), ReadError>>,
+    },
 }
 
 /// What tasks of one connection report.
@@ -202,6 +221,17 @@ impl Keeper {
                 self.read(owner, Some(wanted), reply_tx);
             }
             Command::FlowsOnSwitch { owner, reply_tx } => self.read(owner, None, reply_tx),
+            Command::ReadCounters { owner, table, take, reply_tx } => {
+                let Some(channel) = self.connection.clone() else {
+                    let _ = reply_tx.send(Err(ReadError::NotConnected));
+                    return;
+                };
+                let marker = self.state.cookie_marker();
+                tokio::spawn(async move {
+                    let read = transfer::counters(&channel, owner, marker, table, take.0).await;
+                    let _ = reply_tx.send(read.map_err(|error| ReadError::Exchange(error.into())));
+                });
+            }
         }
     }
 

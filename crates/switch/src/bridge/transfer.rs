@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use openflow::message::{
-    BundleControl, BundleControlType, BundleFlags, BundleId, Descriptions, FlowFilter,
+    BundleControl, BundleControlType, BundleFlags, BundleId, Descriptions, FlowFilter, FlowStats,
     MultipartBody, MultipartRequest,
 };
 use openflow::{Cookie, DecodeError, EncodeError, Flow, Message, TableId, Xid};
@@ -127,9 +127,7 @@ pub(super) async fn flows_of(
     if wanted.is_some_and(<[_]>::is_empty) {
         return Ok(found);
     }
-    let cookie = Cookie(u64::from(marker) << MARKER_SHIFT | u64::from(owner.0) << OWNER_SHIFT);
-    let filter = FlowFilter::by_cookie(cookie, Cookie(!0 << OWNER_SHIFT));
-    let request = MultipartRequest::Flows(filter);
+    let request = MultipartRequest::Flows(owned_by(owner, marker));
     let read = channel.multipart(request, "flow dump", |body| {
         let MultipartBody::Flows(part) = body else {
             return Err(ChannelError::Unexpected("flow dump"));
@@ -148,6 +146,30 @@ pub(super) async fn flows_of(
     });
     read.await?;
     Ok(found)
+}
+
+fn owned_by(owner: Owner, marker: u16) -> FlowFilter {
+    let cookie = Cookie(u64::from(marker) << MARKER_SHIFT | u64::from(owner.0) << OWNER_SHIFT);
+    FlowFilter::by_cookie(cookie, Cookie(!0 << OWNER_SHIFT))
+}
+
+/// Reads the owner's flows in a table with their counters.
+pub(super) async fn counters(
+    channel: &Channel,
+    owner: Owner,
+    marker: u16,
+    table: TableId,
+    mut take: Box<dyn FnMut(FlowStats) + Send>,
+) -> Result<(), TransferError> {
+    let request = MultipartRequest::Flows(FlowFilter { table, ..owned_by(owner, marker) });
+    let read = channel.multipart(request, "counters of flows", |body| {
+        let MultipartBody::Flows(part) = body else {
+            return Err(ChannelError::Unexpected("counters of flows"));
+        };
+        part.flows.into_iter().for_each(&mut take);
+        Ok(())
+    });
+    Ok(read.await?)
 }
 
 /// The tables that hold flows.

@@ -8,7 +8,9 @@ use super::steps::{Do, Scene, policy, scene, step};
 use super::table::{Cell, World};
 use super::{Context, Outcome, Seen, audit, carry_out, nothing_forbidden, play, start};
 use crate::check::cluster::kubectl;
-use crate::error::{LabError, Result};
+use crate::cli::{ClusterComponent, NodeComponent};
+use crate::component;
+use crate::error::{Doing, LabError, Result};
 use crate::interrupt::{self, wait_for};
 use crate::preflight::find_program;
 use crate::probe;
@@ -17,6 +19,12 @@ use crate::state::Store;
 /// A rejected exchange ends by itself long before this.
 const SOON: Duration = Duration::from_millis(1500);
 const X_A: (&str, &str) = ("x", "a");
+/// Traffic is reported once in this time.
+const REPORTED: Duration = Duration::from_secs(65);
+/// A report is shown in this time after a start of everything.
+const COUNTED: Duration = Duration::from_secs(100);
+/// Packets that are to be counted.
+const N_COUNTED: u16 = 10;
 
 pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     if find_program("kubectl").is_none() {
@@ -35,6 +43,8 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let rejected_in = rejects(store, &world)?;
     context.progress.step("status");
     status(store)?;
+    context.progress.step("statistics");
+    let counted_in = statistics(store, &world)?;
     carry_out(store, &gone(acnp("reject", "application", "5", &into_a("Reject", "y"))))?;
     context.progress.step("audit log");
     let n_lines = audit::run(store, &world)?;
@@ -44,6 +54,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         "exchanges": seen.n_exchanges,
         "rejectedInMs": rejected_in.as_millis(),
         "auditLines": n_lines,
+        "countedInS": counted_in.as_secs(),
     })))
 }
 
@@ -257,6 +268,54 @@ fn rejects(store: &Store, world: &World) -> Result<Duration> {
         }
     }
     Ok(longest)
+}
+
+/// What a rule meets is counted to the packet, whichever node and process has it in hand.
+fn statistics(store: &Store, world: &World) -> Result<Duration> {
+    let shown = || {
+        let stats = ["get", "antreaclusternetworkpolicystats", "reject", "-o", "json"];
+        let (_, text) = kubectl(store, &stats).ok()?;
+        let stats: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let (all, rule) = (&stats["trafficStats"], &stats["ruleTrafficStats"][0]["trafficStats"]);
+        let packets = all["packets"].as_u64()?;
+        (all == rule && all["sessions"] == packets).then_some(packets)
+    };
+    let before = wait_for(COUNTED, "rejected packets are counted", || shown().filter(|n| *n > 0))?;
+    // All that was sent so far is in it only when nothing more comes with the next report.
+    let began = Instant::now();
+    let mut last = (before, began);
+    let before = wait_for(2 * COUNTED, "the count rests", || {
+        let now = shown()?;
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+        (last.1.elapsed() > REPORTED).then_some(now)
+    })?;
+    let target = world.place("x", "a");
+    let nodes: Vec<String> = store.get().nodes.into_iter().map(|node| node.name).collect();
+    for node in &nodes {
+        component::kill(store, node, NodeComponent::Agent)?;
+    }
+    let from = world.place("y", "a");
+    for n in 0..N_COUNTED {
+        let address = target.addresses[usize::from(n) % target.addresses.len()];
+        let socket = probe::udp_socket(&from.netns, std::net::SocketAddr::new(address, 80))?;
+        socket.send(b"who").doing(|| "send to a Pod that rejects it".into())?;
+    }
+    for node in &nodes {
+        component::start(store, node, NodeComponent::Agent)?;
+    }
+    component::kill_cluster(store, ClusterComponent::Controller)?;
+    component::start_cluster(store, ClusterComponent::Controller)?;
+    let began = Instant::now();
+    let want = before + u64::from(N_COUNTED);
+    wait_for(2 * COUNTED, &format!("{want} packets are counted"), || {
+        shown().filter(|now| *now >= want)
+    })?;
+    match shown() {
+        Some(now) if now == want => Ok(began.elapsed()),
+        now => Err(LabError::new(format!("{now:?} packets are counted, {want} were sent"))),
+    }
 }
 
 /// Numbers of `errno(3)`.
