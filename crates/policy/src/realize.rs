@@ -15,6 +15,7 @@
 //! Not here: what flows look like (`pipeline::policy`), which Pods a selector matches (`translate`).
 
 mod groups;
+mod here;
 mod hold;
 mod ids;
 mod install;
@@ -51,6 +52,7 @@ pub use table::MAX_RULES_PER_FLOW;
 
 use crate::dns::Answer;
 use groups::{AddressDelta, Addresses, AppliedTo};
+use here::Here;
 use hold::{Bookmarks, Hold};
 use ids::Ids;
 use install::{InstalledPart, Slots};
@@ -274,6 +276,7 @@ pub struct Realizer {
     /// The groups that each policy is noted for in these two.
     noted: BTreeMap<String, [BTreeSet<String>; 2]>,
     pods: BTreeMap<PodKey, LocalPod>,
+    here: Here,
     waiting: BTreeMap<PodKey, AsOf>,
     bookmarks: Bookmarks,
     names: Names,
@@ -318,6 +321,7 @@ impl Realizer {
             address_users: BTreeMap::new(),
             noted: BTreeMap::new(),
             pods: BTreeMap::new(),
+            here: Here::default(),
             waiting: BTreeMap::new(),
             bookmarks: Bookmarks::default(),
             names: Names::new(config.min_ttl),
@@ -499,8 +503,11 @@ impl Realizer {
             Event::AddressGroupPatched(patch) => {
                 let name = patch.metadata.name.unwrap_or_default();
                 if let Some(group) = self.addresses.get_mut(&name) {
-                    let delta =
-                        group.patch(patch.added_group_members, &patch.removed_group_members);
+                    let delta = group.patch(
+                        patch.added_group_members,
+                        &patch.removed_group_members,
+                        &self.here,
+                    );
                     self.addresses_changed(&name, &delta);
                 }
             }
@@ -513,6 +520,7 @@ impl Realizer {
             Event::PodUp(pod) => {
                 if self.pods.get(&pod.key) != Some(&pod) {
                     self.pod_changed(&pod.key);
+                    self.pod_here(&pod.key, &pod.ips);
                     self.pods.insert(pod.key.clone(), pod);
                 }
             }
@@ -520,6 +528,7 @@ impl Realizer {
                 self.waiting.remove(&key);
                 if self.pods.remove(&key).is_some() {
                     self.pod_changed(&key);
+                    self.pod_here(&key, &[]);
                 }
             }
             Event::PodWaits { pod, since } => {
@@ -603,7 +612,7 @@ impl Realizer {
         match self.addresses.get_mut(&name) {
             Some(known) => {
                 let was_gone = known.gone;
-                let delta = known.replace(group.group_members);
+                let delta = known.replace(group.group_members, &self.here);
                 if was_gone {
                     self.stale.extend(self.address_users.get(&name).into_iter().flatten().cloned());
                 } else {
@@ -611,7 +620,8 @@ impl Realizer {
                 }
             }
             None => {
-                self.addresses.entry(name.clone()).or_default().replace(group.group_members);
+                let known = self.addresses.entry(name.clone()).or_default();
+                known.replace(group.group_members, &self.here);
                 self.stale.extend(self.address_users.get(&name).into_iter().flatten().cloned());
             }
         }
@@ -633,6 +643,16 @@ impl Realizer {
         names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
         self.isolated.touch(key);
         self.stale_dns.insert(key.clone());
+    }
+
+    /// A Pod has these addresses here, or is gone. Where a group says otherwise, the node is right.
+    fn pod_here(&mut self, key: &PodKey, ips: &[IpAddr]) {
+        let touched = self.here.set(key, ips);
+        for (name, group) in &mut self.addresses {
+            if group.pod_changed(key, &touched, &self.here) {
+                self.stale.extend(self.address_users.get(name).into_iter().flatten().cloned());
+            }
+        }
     }
 
     /// Brings everything that is stale up to date, and says what changed.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use apis::controlplane::{GroupMember, ObjectName};
 
+use super::here::Here;
 use super::hold::Hold;
 
 /// A Pod by Namespace and name.
@@ -27,6 +28,8 @@ pub(super) struct Addresses {
     pub(super) members: BTreeSet<GroupMember>,
     /// How many members have an address: a Pod may have got that of one that ended.
     addresses: BTreeMap<IpAddr, u32>,
+    /// How many members have other addresses here than were told.
+    n_other: usize,
     /// Set while the group is gone from the controller, and kept for those who use it.
     pub(super) gone: bool,
 }
@@ -87,12 +90,12 @@ fn by_pod(members: Vec<GroupMember>) -> BTreeMap<PodKey, GroupMember> {
 
 impl Addresses {
     /// Replaces all members.
-    pub(super) fn replace(&mut self, members: Vec<GroupMember>) -> AddressDelta {
+    pub(super) fn replace(&mut self, members: Vec<GroupMember>, here: &Here) -> AddressDelta {
         self.gone = false;
         let members: BTreeSet<GroupMember> = members.into_iter().collect();
         let removed: Vec<GroupMember> = self.members.difference(&members).cloned().collect();
         let added = members.into_iter().filter(|member| !self.members.contains(member)).collect();
-        self.patch(added, &removed)
+        self.patch(added, &removed, here)
     }
 
     /// Changes some members. What is removed and not there, or added and there, changes nothing.
@@ -100,22 +103,27 @@ impl Addresses {
         &mut self,
         added: Vec<GroupMember>,
         removed: &[GroupMember],
+        here: &Here,
     ) -> AddressDelta {
         let mut touched = BTreeMap::new();
         for member in removed {
             if self.members.remove(member) {
-                for ip in &member.ips {
-                    let count = self.addresses.entry(*ip).or_default();
-                    touched.entry(*ip).or_insert(*count > 0);
+                let ips = here.ips_of(member);
+                self.n_other -= usize::from(is_other(member, &ips));
+                for ip in ips {
+                    let count = self.addresses.entry(ip).or_default();
+                    touched.entry(ip).or_insert(*count > 0);
                     *count = count.saturating_sub(1);
                 }
             }
         }
         for member in added {
             if !self.members.contains(&member) {
-                for ip in &member.ips {
-                    let count = self.addresses.entry(*ip).or_default();
-                    touched.entry(*ip).or_insert(*count > 0);
+                let ips = here.ips_of(&member);
+                self.n_other += usize::from(is_other(&member, &ips));
+                for ip in ips {
+                    let count = self.addresses.entry(ip).or_default();
+                    touched.entry(ip).or_insert(*count > 0);
                     *count += 1;
                 }
                 self.members.insert(member);
@@ -136,6 +144,38 @@ impl Addresses {
         delta
     }
 
+    /// A Pod came or went here, that has or had the `touched` addresses. Says whether any member's
+    /// addresses are others now.
+    pub(super) fn pod_changed(&mut self, pod: &PodKey, touched: &[IpAddr], here: &Here) -> bool {
+        let claims =
+            |ip: &IpAddr| self.of_pod(pod).filter(|member| member.ips.contains(ip)).count();
+        let as_told = self.of_pod(pod).all(|member| !is_other(member, &here.ips_of(member)));
+        let is_others = |ip: &IpAddr| {
+            usize::try_from(self.addresses.get(ip).copied().unwrap_or(0)) != Ok(claims(ip))
+        };
+        if self.n_other == 0 && as_told && !touched.iter().any(is_others) {
+            return false;
+        }
+        self.addresses.clear();
+        self.n_other = 0;
+        for member in &self.members {
+            let ips = here.ips_of(member);
+            self.n_other += usize::from(is_other(member, &ips));
+            for ip in ips {
+                *self.addresses.entry(ip).or_default() += 1;
+            }
+        }
+        true
+    }
+
+    /// The members that are a Pod.
+    fn of_pod(&self, pod: &PodKey) -> impl Iterator<Item = &GroupMember> {
+        // A member's Pod comes first in the order of members.
+        let first = GroupMember { pod: Some(pod.clone()), ..GroupMember::default() };
+        let from_first = self.members.range(first..);
+        from_first.take_while(move |member| member.pod.as_ref() == Some(pod))
+    }
+
     /// Every address, once.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.keys().copied()
@@ -144,6 +184,11 @@ impl Addresses {
     pub(super) fn has(&self, ip: IpAddr) -> bool {
         self.addresses.contains_key(&ip)
     }
+}
+
+/// Whether a member's addresses are not those that were told.
+fn is_other(member: &GroupMember, ips: &[IpAddr]) -> bool {
+    member.ips.len() != ips.len() || !member.ips.iter().all(|ip| ips.contains(ip))
 }
 
 #[cfg(test)]
@@ -157,21 +202,61 @@ mod tests {
 
     #[test]
     fn an_address_stays_while_somebody_has_it() {
-        let mut group = Addresses::default();
-        let delta = group.replace(vec![member("a", "10.0.0.1"), member("b", "10.0.0.2")]);
+        let (mut group, here) = (Addresses::default(), Here::default());
+        let delta = group.replace(vec![member("a", "10.0.0.1"), member("b", "10.0.0.2")], &here);
         assert_eq!(delta.added.len(), 2);
         // A new Pod gets the address of one that ended and is not removed yet.
-        assert_eq!(group.patch(vec![member("c", "10.0.0.1")], &[]), AddressDelta::default());
-        assert_eq!(group.patch(vec![], &[member("a", "10.0.0.1")]), AddressDelta::default());
-        let delta = group.patch(vec![], &[member("c", "10.0.0.1")]);
+        assert_eq!(group.patch(vec![member("c", "10.0.0.1")], &[], &here), AddressDelta::default());
+        assert_eq!(group.patch(vec![], &[member("a", "10.0.0.1")], &here), AddressDelta::default());
+        let delta = group.patch(vec![], &[member("c", "10.0.0.1")], &here);
         assert_eq!(delta.removed, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         // Twice, or never there.
-        assert_eq!(group.patch(vec![], &[member("c", "10.0.0.1")]), AddressDelta::default());
-        assert_eq!(group.patch(vec![member("b", "10.0.0.2")], &[]), AddressDelta::default());
+        assert_eq!(group.patch(vec![], &[member("c", "10.0.0.1")], &here), AddressDelta::default());
+        assert_eq!(group.patch(vec![member("b", "10.0.0.2")], &[], &here), AddressDelta::default());
         // An address moves within one patch.
-        let delta = group.patch(vec![member("d", "10.0.0.2")], &[member("b", "10.0.0.2")]);
+        let delta = group.patch(vec![member("d", "10.0.0.2")], &[member("b", "10.0.0.2")], &here);
         assert_eq!(delta, AddressDelta::default());
-        let delta = group.replace(vec![member("d", "10.0.0.3")]);
+        let delta = group.replace(vec![member("d", "10.0.0.3")], &here);
         assert_eq!((delta.added.len(), delta.removed.len()), (1, 1));
+    }
+
+    fn shown(group: &Addresses) -> Vec<String> {
+        group.addresses().map(|ip| ip.to_string()).collect()
+    }
+
+    #[test]
+    fn a_pod_that_is_here_has_the_addresses_that_it_has_here() {
+        let pod = |name: &str| PodKey { name: name.into(), namespace: "x".into() };
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (a, b) = ("10.0.0.1", "10.0.0.2");
+        let (mut group, mut here) = (Addresses::default(), Here::default());
+        group.replace(vec![member("a", a), member("far", "10.1.0.1")], &here);
+        // As it was told: nothing changes.
+        let touched = here.set(&pod("a"), &[ip(a)]);
+        assert!(!group.pod_changed(&pod("a"), &touched, &here));
+        // The machine begins anew: another Pod gets the address first.
+        let touched = here.set(&pod("a"), &[]);
+        assert!(!group.pod_changed(&pod("a"), &touched, &here));
+        let touched = here.set(&pod("other"), &[ip(a)]);
+        assert!(group.pod_changed(&pod("other"), &touched, &here));
+        assert_eq!(shown(&group), ["10.1.0.1"]);
+        let touched = here.set(&pod("a"), &[ip(b)]);
+        assert!(group.pod_changed(&pod("a"), &touched, &here));
+        assert_eq!(shown(&group), [b, "10.1.0.1"]);
+        // The controller tells the same, and then forgets the Pod.
+        let delta = group.patch(vec![member("a", b)], &[member("a", a)], &here);
+        assert_eq!(delta, AddressDelta::default());
+        assert_eq!(group.n_other, 0);
+        let delta = group.patch(vec![], &[member("a", b)], &here);
+        assert_eq!(delta.removed, [ip(b)]);
+        // One that is told before it is here is taken at its word.
+        assert_eq!(group.patch(vec![member("new", "10.0.0.9")], &[], &here).added.len(), 1);
+        let touched = here.set(&pod("new"), &[ip("10.0.0.9")]);
+        assert!(!group.pod_changed(&pod("new"), &touched, &here));
+        // Somebody who is told to have an address of a Pod here has it not.
+        assert_eq!(group.patch(vec![member("late", a)], &[], &here), AddressDelta::default());
+        let touched = here.set(&pod("other"), &[]);
+        assert!(group.pod_changed(&pod("other"), &touched, &here));
+        assert_eq!(shown(&group), [a, "10.0.0.9", "10.1.0.1"]);
     }
 }

@@ -289,6 +289,7 @@ impl Realizer {
             applied_to: &self.applied_to,
             addresses: &self.addresses,
             pods: &self.pods,
+            here: &self.here,
             names: &self.names,
             serves: self.config.serves,
             services: &self.services,

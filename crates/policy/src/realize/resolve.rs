@@ -12,6 +12,7 @@ use pipeline::Families;
 use pipeline::policy::{ClauseKey, Direction, Place, ServiceSpec, Verdict};
 
 use super::groups::{Addresses, AppliedTo, PodKey};
+use super::here::Here;
 use super::ids::RuleOwner;
 use super::names::Names;
 use super::nets::difference;
@@ -29,6 +30,7 @@ pub(super) struct Context<'a> {
     pub(super) applied_to: &'a BTreeMap<String, AppliedTo>,
     pub(super) addresses: &'a BTreeMap<String, Addresses>,
     pub(super) pods: &'a BTreeMap<PodKey, LocalPod>,
+    pub(super) here: &'a Here,
     pub(super) names: &'a Names,
     pub(super) serves: Serves,
     pub(super) services: &'a ServiceGroups,
@@ -283,8 +285,9 @@ impl Build<'_> {
         for group in rule.to.address_groups.iter().filter_map(|g| self.context.addresses.get(g)) {
             for member in &group.members {
                 let services = self.services.at(member);
-                let ips = member.ips.iter().filter(|ip| families.has(**ip));
-                groups.entry(services).or_default().extend(ips.map(|ip| ClauseKey::to_ip(*ip)));
+                let ips = self.context.here.ips_of(member);
+                let ips = ips.into_iter().filter(|ip| families.has(*ip));
+                groups.entry(services).or_default().extend(ips.map(ClauseKey::to_ip));
             }
         }
         // Outside the cluster nobody names a port.

@@ -1,18 +1,21 @@
 //! Policies hold while agents and the controller come and go, and while they are changed.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::steps::{Do, policy};
-use super::table::{Cell, World};
+use super::table::{Cell, Place, World};
 use super::traffic::{Report, Traffic, Way};
 use super::{Context, IN_FORCE, Outcome, carry_out, nothing_forbidden, start};
 use crate::agent;
 use crate::cli::{ClusterComponent, NodeComponent};
 use crate::component;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
+use crate::pods;
+use crate::probe;
 use crate::state::Store;
 
 /// How often policies are changed.
@@ -107,12 +110,96 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         (changed_at.elapsed() > FORGOTTEN).then_some(())
     })?;
     under_traffic("nothing changes any more", &|traffic| traffic.flows(1000)).and_then(strict)?;
+    context.progress.step("a node is rebooted while there is no controller");
+    let n_after_reboot = reboot(store, &world)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "packetsAndConnections": n_tried,
+        "deniedWhileRebooted": n_after_reboot,
         "changes": N_CHANGES,
         "misjudgedWhileChanged": while_changed.n_wrong,
     })))
+}
+
+/// What is denied stays so while the node's Pods come back, though nobody tells of policies: those
+/// that were known last hold, for Pods with new addresses as well. Returns how often that was tried.
+fn reboot(store: &Store, world: &World) -> Result<u64> {
+    let node = pods::find(store, "x/a")?.node;
+    component::kill_cluster(store, ClusterComponent::Controller)?;
+    let (stop, n_tried) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let ways = denied(world).map(|(from, to, port)| {
+            let key = |place: &Place| format!("{}/{}", place.namespace, place.pod);
+            (key(from), key(to), port)
+        });
+        let (stop, n_tried) = (&stop, &n_tried);
+        let probes = ways.map(|way| {
+            scope.spawn(move || {
+                let mut passed = Vec::new();
+                while !stop.load(Ordering::Relaxed) && passed.is_empty() {
+                    let (n, wrong) = try_denied(store, &way);
+                    n_tried.fetch_add(n, Ordering::Relaxed);
+                    passed.extend(wrong);
+                }
+                passed
+            })
+        });
+        let rebooted = come_back(store, &node);
+        stop.store(true, Ordering::Relaxed);
+        let passed = probes.into_iter().flat_map(|probe| probe.join().unwrap_or_default());
+        let passed: Vec<String> = passed.collect();
+        rebooted?;
+        match passed.as_slice() {
+            [] => Ok(()),
+            all => Err(LabError::new(format!("passes after a reboot: {}", all.join("; ")))),
+        }
+    })?;
+    component::start_cluster(store, ClusterComponent::Controller)?;
+    // Once there is a controller, what is allowed passes too.
+    let world = World::await_pods(store)?;
+    await_policies(&world)?;
+    Ok(n_tried.into_inner())
+}
+
+/// Reboots, and waits until all Pods are there and nothing is denied any more that is denied only
+/// because policies are not known.
+fn come_back(store: &Store, node: &str) -> Result<()> {
+    let before = n_in_force(store, node)?;
+    component::reboot(store, node)?;
+    await_in_force(store, node, before)?;
+    let world = World::await_pods(store)?;
+    // A port whose policies nobody confirms opens after a while.
+    let (from, to) = (world.place("y", "b"), world.place("x", "c"));
+    for ip in &to.addresses {
+        let target = std::net::SocketAddr::new(*ip, 80);
+        wait_for(Duration::from_secs(20), "Pods without policies reach each other", || {
+            probe::tcp_who(&from.netns, target, Duration::from_secs(1)).ok()
+        })?;
+    }
+    // And then for a while.
+    let since = Instant::now();
+    wait_for(2 * FORGOTTEN, "denied traffic is tried", || {
+        (since.elapsed() > FORGOTTEN).then_some(())
+    })
+}
+
+/// Tries a way that is denied, wherever its ends are now; what passes.
+fn try_denied(store: &Store, (from, to, port): &(String, String, u16)) -> (u64, Option<String>) {
+    let (Ok(source), Ok(target)) = (pods::find(store, from), pods::find(store, to)) else {
+        std::thread::sleep(Duration::from_millis(10));
+        return (0, None);
+    };
+    let mut n = 0;
+    for ip in target.addresses() {
+        let target = std::net::SocketAddr::new(ip, *port);
+        // A namespace that is going, or not there yet, is no way either.
+        let answer = probe::tcp_who(&source.netns, target, Duration::from_millis(100));
+        n += 1;
+        if answer.is_ok_and(|answer| answer.pod == *to) {
+            return (n, Some(format!("{from} -> {to} at {target}")));
+        }
+    }
+    (n, None)
 }
 
 pub(super) fn allowed(world: &World) -> [Way<'_>; 2] {

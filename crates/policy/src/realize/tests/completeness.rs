@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apis::controlplane::RuleAction;
 
 use super::world::*;
-use crate::realize::{AsOf, Event, Kind, Op, Snapshot};
+use crate::realize::{AsOf, Event, Kind, LocalPod, Op, Snapshot};
 
 fn as_of(version: u64) -> AsOf {
     AsOf(BTreeMap::from([("pods".to_owned(), version)]))
@@ -55,6 +55,41 @@ fn an_update_is_whole_in_every_order() {
         assert_eq!(wrong, 0, "{order:?}");
         assert!(world.tcp(4, 1, 80) && !world.tcp(3, 1, 80), "{order:?}");
     }
+}
+
+/// Nobody tells of Pods that came back with other addresses; another Pod has the peer's former one.
+#[test]
+fn peers_that_come_back_here_are_known_by_name_in_every_order() {
+    let moved = |pod: u32, to: u32| LocalPod { ips: ips(to), ..mk_pod(pod) };
+    let changes = [
+        Event::PodUp(moved(2, 12)),
+        Event::PodUp(moved(3, 2)),
+        Event::AppliedToGroupSet(targets("t", &[1])),
+        Event::AddressGroupSet(peers("p", &[2, 9])),
+        Event::PolicySet(antrea("d", "t", vec![ingress().peers(&["p"]).act(RuleAction::Drop)])),
+    ];
+    let mut n_orders = 0;
+    for order in orders(&changes) {
+        let mut world = World::new();
+        world.feed([Event::PodDown(key("pod2")), Event::PodDown(key("pod3"))]);
+        world.feed(order.clone());
+        let by = |n: u32| {
+            (world.from(&format!("10.0.0.{n}"), 1, 80), world.from(&format!("fd00::{n}"), 1, 80))
+        };
+        assert_eq!(by(12), (false, false), "the peer, {order:?}");
+        assert_eq!(by(2), (true, true), "who has its former address, {order:?}");
+        assert_eq!(by(9), (false, false), "a peer elsewhere, {order:?}");
+        // One after another it comes to the same.
+        let mut one_by_one = World::new();
+        one_by_one.feed([Event::PodDown(key("pod2")), Event::PodDown(key("pod3"))]);
+        order.iter().for_each(|event| one_by_one.feed([event.clone()]));
+        assert_eq!(one_by_one.switch.flows(), world.switch.flows(), "{order:?}");
+        // The controller sees it too.
+        world.feed([Event::AddressGroupSet(peers("p", &[9]))]);
+        assert!(world.from("10.0.0.12", 1, 80), "{order:?}");
+        n_orders += 1;
+    }
+    assert_eq!(n_orders, 120);
 }
 
 /// The same with targets: a Pod that both versions drop traffic to never gets any.
