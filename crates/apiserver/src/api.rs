@@ -257,6 +257,14 @@ impl Api {
                 }
             }
             ["apis", group, version] => self.discover_version(request, group, version),
+            ["openapi", "v2"] => {
+                let accept = rest::header(request, hyper::header::ACCEPT).unwrap_or_default();
+                let is_asked = |each: &str| each.trim().starts_with(openapi::V2_ASKED);
+                Ok(match accept.split(',').any(is_asked) {
+                    true => body::with_type(200, openapi::V2_MESSAGE, openapi::v2_message()),
+                    false => body::json(200, &openapi::v2()),
+                })
+            }
             ["openapi", "v3"] => {
                 let others = self.served_elsewhere();
                 Ok(body::json(200, &openapi::index(&self.registry.all(), &others)))
@@ -268,10 +276,18 @@ impl Api {
     }
 
     fn paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> =
-            ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-                .map(str::to_owned)
-                .to_vec();
+        let mut paths: Vec<String> = [
+            "/api",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         let groups = discovery::all_groups(&self.registry.all(), &self.served_elsewhere());
         for (group, versions) in groups {
             for version in versions {

@@ -1,4 +1,7 @@
 //! OpenAPI v3: enough for clients to find a kind's schema, its merge keys and its query options.
+//!
+//! Clients such as kubectl look into the second version too, for kinds that cannot be patched. There
+//! they find a document that is whole and names no kind, and so check nothing themselves.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +11,26 @@ use crate::aggregation::Served;
 use crate::names::api_version;
 use crate::resource::{Resource, Scope};
 use crate::schema;
+
+/// What those ask for who want the second version as a message; an `@` and a version may follow.
+pub const V2_ASKED: &str = "application/com.github.proto-openapi.spec.v2";
+/// Media type of that message. Not as it is asked for: an `@` cannot stand in one.
+pub const V2_MESSAGE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The `/openapi/v2` document.
+pub fn v2() -> Value {
+    json!({
+        "swagger": "2.0",
+        "info": { "title": "Kubernetes", "version": "v1" },
+        "paths": {},
+        "definitions": {},
+    })
+}
+
+/// The same as a message: field 1 is the version of the format.
+pub fn v2_message() -> &'static [u8] {
+    b"\x0a\x032.0"
+}
 
 /// Key of a group and version in the index, as `apis/apps/v1`.
 fn index_key(group: &str, version: &str) -> String {

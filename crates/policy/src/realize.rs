@@ -14,6 +14,7 @@
 //!
 //! Not here: what flows look like (`pipeline::policy`), which Pods a selector matches (`translate`).
 
+mod events;
 mod groups;
 mod here;
 mod hold;
@@ -26,6 +27,7 @@ mod priority;
 mod resolve;
 mod service;
 mod service_groups;
+mod settle;
 mod snapshot;
 mod status;
 mod table;
@@ -40,7 +42,7 @@ use apis::controlplane::{
     NetworkPolicyReference, ObjectName,
 };
 use openflow::{ConjId, Flow, GroupId, OfPort};
-use pipeline::policy::{Direction, Isolation, PolicyConfig, dns_flows};
+use pipeline::policy::PolicyConfig;
 
 pub use groups::PodKey;
 pub use hold::{AsOf, Kind};
@@ -51,16 +53,16 @@ pub use status::{PolicyStatus, RefusedFlow, rules_in};
 pub use table::MAX_RULES_PER_FLOW;
 
 use crate::dns::Answer;
-use groups::{AddressDelta, Addresses, AppliedTo};
+use groups::{Addresses, AppliedTo};
 use here::Here;
 use hold::{Bookmarks, Hold};
 use ids::Ids;
 use install::{InstalledPart, Slots};
-use isolation::{Isolated, IsolatedPods, PlacedPod};
+use isolation::{Isolated, IsolatedPods};
 use names::Names;
 use resolve::Keys;
 use service_groups::ServiceGroups;
-use table::{FlowId, FlowTable, Slot};
+use table::{FlowTable, Slot};
 
 /// What does not change while the agent runs.
 #[derive(Clone, Copy, Debug)]
@@ -469,329 +471,6 @@ impl Realizer {
     pub fn n_policies(&self) -> usize {
         self.policies.len()
     }
-
-    fn take_in(&mut self, now: Duration, event: Event) {
-        match event {
-            Event::Recovered(found) => self.ids.recover(found),
-            Event::ReplacePolicies(policies) => self.replace_policies(now, policies),
-            Event::PolicySet(policy) => self.set_policy(policy),
-            Event::PolicyDeleted(uid) => self.delete_policy(&uid),
-            Event::ReplaceAppliedToGroups(groups) => {
-                let names: BTreeSet<String> =
-                    groups.iter().filter_map(|group| group.metadata.name.clone()).collect();
-                let gone: Vec<String> =
-                    self.applied_to.keys().filter(|name| !names.contains(*name)).cloned().collect();
-                gone.iter().for_each(|name| self.delete_applied_to(now, name));
-                groups.into_iter().for_each(|group| self.set_applied_to(group));
-                self.begin(Kind::AppliedToGroup);
-            }
-            Event::AppliedToGroupSet(group) => self.set_applied_to(group),
-            Event::AppliedToGroupPatched(patch) => self.patch_applied_to(patch),
-            Event::AppliedToGroupDeleted(name) => self.delete_applied_to(now, &name),
-            Event::ReplaceAddressGroups(groups) => {
-                let names: BTreeSet<String> =
-                    groups.iter().filter_map(|group| group.metadata.name.clone()).collect();
-                for (_, group) in
-                    self.addresses.iter_mut().filter(|(name, _)| !names.contains(*name))
-                {
-                    group.gone = true;
-                }
-                groups.into_iter().for_each(|group| self.set_addresses(group));
-                self.begin(Kind::AddressGroup);
-            }
-            Event::AddressGroupSet(group) => self.set_addresses(group),
-            Event::AddressGroupPatched(patch) => {
-                let name = patch.metadata.name.unwrap_or_default();
-                if let Some(group) = self.addresses.get_mut(&name) {
-                    let delta = group.patch(
-                        patch.added_group_members,
-                        &patch.removed_group_members,
-                        &self.here,
-                    );
-                    self.addresses_changed(&name, &delta);
-                }
-            }
-            Event::AddressGroupDeleted(name) => {
-                if let Some(group) = self.addresses.get_mut(&name) {
-                    group.gone = true;
-                }
-            }
-            Event::Bookmark { kind, as_of } => self.bookmark(kind, as_of),
-            Event::PodUp(pod) => {
-                if self.pods.get(&pod.key) != Some(&pod) {
-                    self.pod_changed(&pod.key);
-                    self.pod_here(&pod.key, &pod.ips);
-                    self.pods.insert(pod.key.clone(), pod);
-                }
-            }
-            Event::PodDown(key) => {
-                self.waiting.remove(&key);
-                if self.pods.remove(&key).is_some() {
-                    self.pod_changed(&key);
-                    self.pod_here(&key, &[]);
-                }
-            }
-            Event::PodWaits { pod, since } => {
-                self.waiting.insert(pod, since);
-            }
-            Event::NameLearned { answer, asker } => {
-                let changed = self.names.learn(now, &answer, asker);
-                self.stale.extend(changed);
-            }
-            Event::NamesRestored(known) => self.names.restore(now, known),
-            Event::ReplaceServices(all) => {
-                let changed = self.services.replace(now, all);
-                changed.iter().for_each(|service| self.service_changed(service));
-            }
-            Event::ServiceGroups(service, groups) => {
-                if self.services.set(now, &service, groups) {
-                    self.service_changed(&service);
-                }
-            }
-            Event::Refused(flows) => self.refused(flows),
-            Event::Tick => {}
-        }
-    }
-
-    fn begin(&mut self, kind: Kind) {
-        self.replaced.insert(kind);
-        self.bookmarks.forget(kind);
-    }
-
-    fn bookmark(&mut self, kind: Kind, as_of: AsOf) {
-        match kind {
-            Kind::NetworkPolicy => {
-                let holds = self.policies.values_mut().filter_map(|policy| policy.hold.as_mut());
-                holds.chain(self.left_out.values_mut()).for_each(|hold| hold.marked(&as_of));
-            }
-            Kind::AppliedToGroup => {
-                let holds = self.applied_to.values_mut().filter_map(|group| group.gone.as_mut());
-                holds.for_each(|hold| hold.marked(&as_of));
-            }
-            Kind::AddressGroup => {}
-        }
-        self.bookmarks.set(kind, as_of);
-    }
-
-    fn set_applied_to(&mut self, group: AppliedToGroup) {
-        let name = group.metadata.name.unwrap_or_default();
-        let is_new = !self.applied_to.contains_key(&name);
-        let changed = self.applied_to.entry(name.clone()).or_default().replace(group.group_members);
-        if is_new || changed {
-            self.users_of_applied_to_are_stale(&name);
-        }
-    }
-
-    fn patch_applied_to(&mut self, patch: AppliedToGroupPatch) {
-        let name = patch.metadata.name.unwrap_or_default();
-        let Some(group) = self.applied_to.get_mut(&name) else { return };
-        if group.patch(patch.added_group_members, &patch.removed_group_members) {
-            self.users_of_applied_to_are_stale(&name);
-        }
-    }
-
-    fn delete_applied_to(&mut self, now: Duration, name: &str) {
-        if let Some(group) = self.applied_to.get_mut(name) {
-            group.hold(now);
-        }
-    }
-
-    fn service_changed(&mut self, service: &ObjectName) {
-        self.stale.extend(self.services.users(service).map(str::to_owned));
-        let groups = self.applied_to.iter().filter(|(_, group)| group.services.contains(service));
-        let names: Vec<String> = groups.map(|(name, _)| name.clone()).collect();
-        names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
-    }
-
-    fn users_of_applied_to_are_stale(&mut self, name: &str) {
-        self.stale.extend(self.applied_to_users.get(name).into_iter().flatten().cloned());
-    }
-
-    fn set_addresses(&mut self, group: AddressGroup) {
-        let name = group.metadata.name.unwrap_or_default();
-        match self.addresses.get_mut(&name) {
-            Some(known) => {
-                let was_gone = known.gone;
-                let delta = known.replace(group.group_members, &self.here);
-                if was_gone {
-                    self.stale.extend(self.address_users.get(&name).into_iter().flatten().cloned());
-                } else {
-                    self.addresses_changed(&name, &delta);
-                }
-            }
-            None => {
-                let known = self.addresses.entry(name.clone()).or_default();
-                known.replace(group.group_members, &self.here);
-                self.stale.extend(self.address_users.get(&name).into_iter().flatten().cloned());
-            }
-        }
-    }
-
-    /// Changes the flows of these addresses alone, where that is possible.
-    fn addresses_changed(&mut self, name: &str, delta: &AddressDelta) {
-        let users = self.address_users.get(name).cloned().unwrap_or_default();
-        for uid in users {
-            if !self.stale.contains(&uid) && !self.change_addresses(&uid, name, delta) {
-                self.stale.insert(uid);
-            }
-        }
-    }
-
-    fn pod_changed(&mut self, key: &PodKey) {
-        let groups = self.applied_to.iter().filter(|(_, group)| group.members.contains_key(key));
-        let names: Vec<String> = groups.map(|(name, _)| name.clone()).collect();
-        names.iter().for_each(|name| self.users_of_applied_to_are_stale(name));
-        self.isolated.touch(key);
-        self.stale_dns.insert(key.clone());
-    }
-
-    /// A Pod has these addresses here, or is gone. Where a group says otherwise, the node is right.
-    fn pod_here(&mut self, key: &PodKey, ips: &[IpAddr]) {
-        let touched = self.here.set(key, ips);
-        for (name, group) in &mut self.addresses {
-            if group.pod_changed(key, &touched, &self.here) {
-                self.stale.extend(self.address_users.get(name).into_iter().flatten().cloned());
-            }
-        }
-    }
-
-    /// Brings everything that is stale up to date, and says what changed.
-    fn settle(&mut self, now: Duration, take: &mut dyn FnMut(Op)) {
-        let expired = self.names.expire(now);
-        self.stale.extend(expired.policies);
-        self.ops.extend(expired.ask.into_iter().map(Op::Resolve));
-        for service in self.services.expire(now) {
-            self.service_changed(&service);
-        }
-        self.end_holds(now);
-        self.drop_gone(now);
-        for uid in std::mem::take(&mut self.stale) {
-            self.bring_up_to_date(now, &uid);
-        }
-        self.drop_left_out(now);
-        self.forget_groups();
-        while self.retired.front().is_some_and(|(at, ..)| *at + self.config.id_rest <= now) {
-            self.retired.pop_front();
-        }
-        self.hand_on(take);
-        self.emit_flows(take);
-        if !std::mem::replace(&mut self.synced, true) {
-            self.ids.forget_unclaimed(now);
-            self.names.restored();
-            self.ops.push(Op::Synced);
-        }
-        self.emit_statuses();
-        let bookmarks = &self.bookmarks;
-        let covered: Vec<PodKey> = self
-            .waiting
-            .extract_if(.., |_, since| bookmarks.all_cover(since))
-            .map(|(pod, _)| pod)
-            .collect();
-        self.ops.extend(covered.into_iter().map(Op::PodCovered));
-    }
-
-    /// Groups and versions that waited long enough.
-    fn end_holds(&mut self, now: Duration) {
-        let longest = self.config.longest_hold;
-        let over: Vec<String> = self
-            .applied_to
-            .iter()
-            .filter(|(_, group)| {
-                let hold = group.gone.as_ref();
-                let other = Kind::NetworkPolicy;
-                hold.is_some_and(|hold| hold.is_over(other, &self.bookmarks, now, longest))
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in over {
-            self.applied_to.remove(&name);
-            self.users_of_applied_to_are_stale(&name);
-        }
-        let waiting = self.policies.iter().filter(|(_, policy)| {
-            let hold = policy.hold.as_ref();
-            let other = Kind::AppliedToGroup;
-            hold.is_some_and(|hold| hold.is_over(other, &self.bookmarks, now, longest))
-        });
-        self.stale.extend(waiting.map(|(uid, _)| uid.clone()));
-    }
-
-    /// Groups that are gone and that no installed rule uses.
-    fn forget_groups(&mut self) {
-        let applied_to_users = &self.applied_to_users;
-        self.applied_to
-            .retain(|name, group| group.gone.is_none() || applied_to_users.contains_key(name));
-        let address_users = &self.address_users;
-        self.addresses.retain(|name, group| !group.gone || address_users.contains_key(name));
-    }
-
-    fn emit_flows(&mut self, take: &mut dyn FnMut(Op)) {
-        let stale_slots = std::mem::take(&mut self.stale_slots);
-        let parts = self.policies.values().flat_map(|state| state.parts.values());
-        for installed in parts.filter(|part| stale_slots.contains(&part.slot)) {
-            self.stale_rules.insert(installed.id);
-            for key in installed.part.keys() {
-                self.table.touch(&FlowId { slot: installed.slot, key: *key });
-            }
-        }
-        let slots = &self.slots;
-        for (key, flows) in self.table.take_changes(|slot| slots.priority(slot)) {
-            take(set_or_remove(key, flows));
-        }
-        for id in std::mem::take(&mut self.stale_rules) {
-            take(set_or_remove(format!("rule/{}", id.0), self.rule_flows(id)));
-        }
-        for place in self.isolated.take_stale() {
-            self.emit_isolation(place);
-        }
-        self.targets.retain(|keys| Arc::strong_count(keys) > 1);
-        for pod in std::mem::take(&mut self.stale_dns) {
-            let wanted = self.dns.contains_key(&pod);
-            let port = self.pods.get(&pod).filter(|_| wanted).map(|pod| pod.ofport);
-            if self.shown_dns.get(&pod).copied() == port {
-                continue;
-            }
-            let key = format!("dns/{}/{}", pod.namespace, pod.name);
-            let flows = port.map(|port| dns_flows(&self.config.policy, port)).unwrap_or_default();
-            self.ops.push(set_or_remove(key, flows));
-            match port {
-                Some(port) => self.shown_dns.insert(pod, port),
-                None => self.shown_dns.remove(&pod),
-            };
-        }
-    }
-
-    /// The one list of this content.
-    fn share(&mut self, keys: &Keys) -> Keys {
-        if let Some(shared) = self.targets.get(keys) {
-            return Arc::clone(shared);
-        }
-        self.targets.insert(Arc::clone(keys));
-        Arc::clone(keys)
-    }
-
-    fn emit_isolation(&mut self, place: PlacedPod) {
-        let log = self.isolated.log_of(&place);
-        let (direction, key) = &place;
-        let wanted = log.zip(self.pods.get(key)).map(|(log, pod)| Isolation {
-            direction: *direction,
-            ofport: pod.ofport,
-            ips: pod.ips.clone(),
-            log,
-        });
-        let word = match direction {
-            Direction::Egress => "egress",
-            Direction::Ingress => "ingress",
-        };
-        let op_key = format!("isolation/{word}/{}/{}", key.namespace, key.name);
-        let flows = wanted.as_ref().map(|isolation| isolation.flows(&self.config.policy));
-        if self.isolated.show(place, wanted) {
-            self.ops.push(set_or_remove(op_key, flows.unwrap_or_default()));
-        }
-    }
-}
-
-fn set_or_remove(key: String, flows: Vec<Flow>) -> Op {
-    if flows.is_empty() { Op::Remove { key } } else { Op::Set { key, flows } }
 }
 
 #[cfg(test)]

@@ -106,7 +106,10 @@ impl Connect for Endpoint {
     }
 }
 
-async fn read<T: WireObject + DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+/// Reads an object from a body, in protobuf or JSON.
+pub(super) async fn read<T: WireObject + DeserializeOwned>(
+    request: Request,
+) -> Result<T, ApiError> {
     let header = request.headers().get(CONTENT_TYPE);
     let protobuf =
         header.is_some_and(|value| value.as_bytes().starts_with(wire::CONTENT_TYPE.as_bytes()));

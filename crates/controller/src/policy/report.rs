@@ -10,12 +10,9 @@ use std::time::Duration;
 
 use antrea_runtime::CancellationToken;
 use apis::common::{Timestamp, whole_seconds};
-use apis::controlplane::{
-    NetworkPolicyNodeStatus, NetworkPolicyStatus, NodeStatsSummary, Typed, wire,
-};
+use apis::controlplane::{NetworkPolicyNodeStatus, NetworkPolicyStatus, NodeStatsSummary, Typed};
 use apiserver::body::{self, Response};
 use apiserver::resource::{Call, Connect};
-use apiserver::rest::read_body;
 use apiserver::server::Request;
 use apiserver::status::ApiError;
 use futures::future::BoxFuture;
@@ -25,6 +22,7 @@ use policy::status::{PolicyRef, Statuses};
 use policy::translate::{PolicyFacts, PolicyKind};
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::questions::read;
 use super::source::{Agents, Reporter, forbidden};
 use super::state::State;
 use super::traffic::Traffic;
@@ -255,16 +253,7 @@ impl Connect for StatusEndpoint {
         let reports = Arc::clone(&self.reports);
         Box::pin(async move {
             let reporter = reporter?;
-            let header = request.headers().get(hyper::header::CONTENT_TYPE);
-            let protobuf = header
-                .is_some_and(|value| value.as_bytes().starts_with(wire::CONTENT_TYPE.as_bytes()));
-            let bytes = read_body(request).await?;
-            let status: NetworkPolicyStatus = if protobuf {
-                wire::decode(&bytes).map_err(|error| ApiError::bad_request(error.to_string()))?
-            } else {
-                serde_json::from_slice(&bytes)
-                    .map_err(|error| ApiError::bad_request(error.to_string()))?
-            };
+            let status: NetworkPolicyStatus = read(request).await?;
             let name = &call.path.name;
             if status.metadata.name.as_deref().is_some_and(|own| own != name && !name.is_empty()) {
                 return Err(ApiError::bad_request("the status is of another policy".to_owned()));

@@ -43,6 +43,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let rejected_in = rejects(store, &world)?;
     context.progress.step("status");
     status(store)?;
+    evaluation(store)?;
     context.progress.step("statistics");
     let counted_in = statistics(store, &world)?;
     carry_out(store, &gone(acnp("reject", "application", "5", &into_a("Reject", "y"))))?;
@@ -268,6 +269,22 @@ fn rejects(store: &Store, world: &World) -> Result<Duration> {
         }
     }
     Ok(longest)
+}
+
+/// kubectl asks which rule decides, as one asks by hand.
+fn evaluation(store: &Store) -> Result<()> {
+    let path = store.layout().dir().join("evaluation.yaml");
+    let text = "apiVersion: controlplane.antrea.io/v1beta2\nkind: NetworkPolicyEvaluation\nrequest:\n  \
+                source: {pod: {namespace: \"y\", name: a}}\n  \
+                destination: {pod: {namespace: x, name: a}}\n";
+    std::fs::write(&path, text).doing(|| format!("write {}", path.display()))?;
+    let answer = "jsonpath={.response.networkPolicy.name} {.response.rule.action}";
+    let file = path.display().to_string();
+    let (works, said) = kubectl(store, &["create", "-f", &file, "-o", answer])?;
+    if !works || said != "reject Reject" {
+        return Err(LabError::new(format!("kubectl create of an evaluation: {said}")));
+    }
+    Ok(())
 }
 
 /// What a rule meets is counted to the packet, whichever node and process has it in hand.

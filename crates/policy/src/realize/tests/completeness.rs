@@ -60,13 +60,14 @@ fn an_update_is_whole_in_every_order() {
 /// Nobody tells of Pods that came back with other addresses; another Pod has the peer's former one.
 #[test]
 fn peers_that_come_back_here_are_known_by_name_in_every_order() {
+    let drop_peers = || ingress().peers(&["p"]).says(RuleAction::Drop, 0);
     let moved = |pod: u32, to: u32| LocalPod { ips: ips(to), ..mk_pod(pod) };
     let changes = [
         Event::PodUp(moved(2, 12)),
         Event::PodUp(moved(3, 2)),
         Event::AppliedToGroupSet(targets("t", &[1])),
         Event::AddressGroupSet(peers("p", &[2, 9])),
-        Event::PolicySet(antrea("d", "t", vec![ingress().peers(&["p"]).act(RuleAction::Drop)])),
+        Event::PolicySet(antrea("d", (250, 1.0), &["t"], vec![drop_peers()])),
     ];
     let mut n_orders = 0;
     for order in orders(&changes) {
