@@ -4,13 +4,14 @@
 //! server and the loops. Each step may be repeated by a restarted agent and changes nothing that is
 //! already right, so nothing that forwards is interrupted.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::policy::realize;
-use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics};
+use antrea_runtime::{Checks, HealthConfig, HealthServer, Metrics, Page};
 use anyhow::{Context, Result};
 use host::netlink::Rtnl;
 use kube_io::Client;
@@ -19,7 +20,7 @@ use openflow::OfPort;
 use services::HostWants;
 use switch::bridge::{Bridge, BridgeState};
 use switch::ovsdb_session::OvsdbSession;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -84,7 +85,9 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
     add_checks(&checks, &ovsdb, restored.clone(), &node_health);
     let registry = metrics::Registry::new(interfaces.clone());
     registry.follow_overdue(numbers.overdue());
-    let health = serve_health(&options, &checks, &registry, &stop).await?;
+    let (ask_names_tx, ask_names_rx) = mpsc::channel(1);
+    let pages = [("/fqdncache", policy::names_page(ask_names_tx))].into();
+    let health = serve_health(&options, &checks, &registry, pages, &stop).await?;
 
     let coming_up = ComingUp {
         options: &options,
@@ -174,6 +177,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
                     options.environment.kube_dns.as_ref(),
                 ),
                 counts_tx,
+                ask_names_rx,
                 dns_counts: registry.follow_names(),
             };
             tasks.spawn(policies.run(stop.clone()));
@@ -362,6 +366,7 @@ async fn serve_health(
     options: &Options,
     checks: &Checks,
     registry: &metrics::Registry,
+    pages: BTreeMap<&'static str, Page>,
     stop: &CancellationToken,
 ) -> Result<HealthServer> {
     let metrics = options
@@ -373,6 +378,7 @@ async fn serve_health(
         names: vec![options.node_name.clone()],
         checks: checks.clone(),
         metrics,
+        pages,
         token_file: Some(options.run_dir.join("apiserver/loopback-client-token")),
         shutdown: stop.clone(),
     })

@@ -1,13 +1,15 @@
-//! The command line of Antrea: so far, questions about network policy that need no cluster.
+//! The command line of Antrea: questions about network policy.
 //!
 //! `antctl policy` reads manifests ([`manifest`]), asks the same code that tests hold against the
-//! data plane (`policy::verdict`), and prints ([`policy`]). It talks to nobody.
+//! data plane (`policy::verdict`), and prints ([`policy`]). It talks to nobody. `antctl get` asks the
+//! agent of this node ([`get`]).
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod get;
 pub mod manifest;
 pub mod policy;
 
@@ -23,6 +25,9 @@ pub struct Cli {
 /// Groups of commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// What the agent of this node knows.
+    #[command(subcommand)]
+    Get(get::Command),
     /// What manifests let connect to what, without a cluster.
     #[command(subcommand)]
     Policy(policy::Command),
@@ -31,6 +36,7 @@ pub enum Command {
 /// Runs a command; answers go to `out`, what is wrong with the input to `err`.
 pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Get(command) => get::run(&command, out),
         Command::Policy(command) => policy::run(&command, out, err),
     }
 }

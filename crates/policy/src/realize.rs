@@ -14,6 +14,7 @@
 //!
 //! Not here: what flows look like (`pipeline::policy`), which Pods a selector matches (`translate`).
 
+mod addresses;
 mod events;
 mod groups;
 mod here;

@@ -11,7 +11,7 @@ pub mod shutdown;
 pub mod token;
 
 pub use health::checks::Checks;
-pub use health::server::{HealthConfig, HealthError, HealthServer, Metrics};
+pub use health::server::{HealthConfig, HealthError, HealthServer, Metrics, Page};
 pub use logging::{LogArgs, LogError};
 pub use tokio_util::sync::CancellationToken;
 

@@ -63,7 +63,7 @@ pub(super) struct KnownNames(PathBuf);
 
 /// An address of a name, as it is kept.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct KeptName {
+pub(crate) struct KeptName {
     pub(super) name: String,
     pub(super) ip: IpAddr,
     /// Seconds since 1970 until which it is good.

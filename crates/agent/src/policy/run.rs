@@ -30,6 +30,7 @@ use super::dns::{self, Held, Release};
 use super::feed::{self, Fed, Taken};
 use super::gate::{Gate, GateEvent};
 use super::known::{KeptName, Known, KnownNames, today};
+use super::names_page::AskNames;
 use super::pods::{Pods, local_pod};
 use super::resolver::{self, DnsServer};
 use super::services::{HearServices, Told};
@@ -92,6 +93,8 @@ pub(crate) struct PolicyLoop {
     pub(crate) dns_server: DnsServer,
     /// Where counts are shown.
     pub(crate) counts_tx: watch::Sender<Counts>,
+    /// Who asks which addresses of names are known.
+    pub(crate) ask_names_rx: mpsc::Receiver<AskNames>,
     /// Where counts of DNS are shown.
     pub(crate) dns_counts: Arc<DnsCounts>,
 }
@@ -254,6 +257,10 @@ impl PolicyLoop {
                     }
                 }
                 Some(answer) = told_rx.recv() => running.told(answer),
+                Some(reply_tx) = self.ask_names_rx.recv() => {
+                    // Who does not wait any more does not matter.
+                    let _ = reply_tx.send(running.known_names());
+                }
                 () = at(tick) => running.step(vec![Event::Tick]),
                 () = at(log_at) => running.write_log(),
                 () = at(running.save_at) => running.save(&known).await,
@@ -602,18 +609,23 @@ impl Running {
         });
     }
 
-    /// Keeps the addresses of names.
-    async fn save_names(&mut self, known: &KnownNames) {
-        if self.save_names_at.take().is_none() {
-            return;
-        }
+    /// Addresses of names, and until what time of day they are good.
+    fn known_names(&self) -> Vec<KeptName> {
         let (now, today) = (self.started.elapsed(), today());
         let names = self.realizer.names().map(|(name, ip, until)| KeptName {
             name: name.to_owned(),
             ip,
             until: (today + until).saturating_sub(now).as_secs(),
         });
-        let (names, known): (Vec<_>, _) = (names.collect(), known.clone());
+        names.collect()
+    }
+
+    /// Keeps the addresses of names.
+    async fn save_names(&mut self, known: &KnownNames) {
+        if self.save_names_at.take().is_none() {
+            return;
+        }
+        let (names, known) = (self.known_names(), known.clone());
         let saved = tokio::task::spawn_blocking(move || known.save(&names)).await;
         if let Err(error) = saved.map_err(std::io::Error::other).flatten() {
             tracing::warn!(%error, "the known names are not kept");

@@ -13,14 +13,13 @@ use pipeline::policy::{
     Clause, ClauseKey, Direction, Place, RuleSpec, rule_flows, rule_table, rules_of,
 };
 
-use super::groups::{AddressDelta, PodKey};
+use super::groups::PodKey;
 use super::hold::{Hold, Kind};
 use super::ids::RuleOwner;
 use super::isolation::{Isolated, PlacedPod};
 use super::names::normal;
 use super::priority::{Assigner, Full, Rank};
 use super::resolve::{Context, Part, Resolved, identity, resolve, targets_of, uid_of};
-use super::service::Services;
 use super::status::name_of;
 use super::table::{FlowId, MAX_RULES_PER_FLOW, Slot};
 use super::{PolicyState, Realizer};
@@ -123,7 +122,7 @@ impl Slots {
     }
 
     /// Whether a flow of the slot could be full: each part is in a flow at most once.
-    fn may_be_full(&self, slot: Slot) -> bool {
+    pub(super) fn may_be_full(&self, slot: Slot) -> bool {
         self.users.get(&slot).is_some_and(|n_users| *n_users > MAX_RULES_PER_FLOW)
     }
 }
@@ -564,65 +563,6 @@ impl Realizer {
         self.stale_rules.insert(installed.id);
     }
 
-    /// Changes the flows of some addresses of a group, for a policy that uses it. Says whether that
-    /// was possible.
-    pub(super) fn change_addresses(
-        &mut self,
-        uid: &str,
-        group: &str,
-        delta: &AddressDelta,
-    ) -> bool {
-        let Some(state) = self.policies.get_mut(uid) else { return true };
-        let Some(policy) = &state.installed else { return false };
-        if !Arc::ptr_eq(policy, &state.latest) {
-            return false;
-        }
-        let families = self.config.policy.families;
-        let uses =
-            |rule: usize| policy.rules[rule].peer().address_groups.iter().any(|g| g == group);
-        for (n, rule) in policy.rules.iter().enumerate().filter(|(n, _)| uses(*n)) {
-            let peer = rule.peer();
-            let plain = peer.ip_blocks.is_empty() && peer.fqdns.is_empty();
-            let named = rule.direction == RuleDirection::Out
-                && Services::of(rule, &mut Vec::new()).has_names();
-            let installed = state.parts.values().any(|part| part.rule == n);
-            if !plain || named || !installed {
-                return false;
-            }
-        }
-        for installed in state.parts.values_mut().filter(|part| uses(part.rule)) {
-            let rule = &policy.rules[installed.rule];
-            let (n, key): (usize, fn(std::net::IpAddr) -> ClauseKey) = match rule.direction {
-                RuleDirection::In => (0, ClauseKey::from_ip),
-                RuleDirection::Out => (1, ClauseKey::to_ip),
-            };
-            if self.slots.may_be_full(installed.slot) {
-                return false;
-            }
-            let clause = clause(installed.id, n, installed.part.clauses.len());
-            let keys = Arc::make_mut(&mut installed.part.clauses[n]);
-            for ip in delta.removed.iter().filter(|ip| families.has(**ip)) {
-                let groups = rule.peer().address_groups.iter();
-                let elsewhere =
-                    groups.filter_map(|g| self.addresses.get(g)).any(|group| group.has(*ip));
-                if !elsewhere && let Ok(at) = keys.binary_search(&key(*ip)) {
-                    keys.remove(at);
-                    self.table.remove(FlowId { slot: installed.slot, key: key(*ip) }, clause);
-                }
-            }
-            for ip in delta.added.iter().filter(|ip| families.has(**ip)) {
-                if let Err(at) = keys.binary_search(&key(*ip)) {
-                    keys.insert(at, key(*ip));
-                    self.table.add(FlowId { slot: installed.slot, key: key(*ip) }, clause);
-                }
-            }
-            if keys.is_empty() {
-                return false;
-            }
-        }
-        true
-    }
-
     /// The flows of a rule's number; none when it has no rule.
     pub(super) fn rule_flows(&self, id: ConjId) -> Vec<Flow> {
         let installed = self.by_id.get(&id).and_then(|(uid, owner)| {
@@ -644,7 +584,7 @@ impl Realizer {
     }
 }
 
-fn clause(id: ConjId, n: usize, n_clauses: usize) -> Clause {
+pub(super) fn clause(id: ConjId, n: usize, n_clauses: usize) -> Clause {
     let small = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
     Clause { id, clause: small(n + 1), n_clauses: small(n_clauses) }
 }

@@ -1,12 +1,15 @@
 //! Serves health checks and metrics over HTTPS with a self-signed certificate.
 //!
 //! `/livez`, `/readyz` and `/healthz` are open, as kubelet's probes carry no credentials; `/metrics`
-//! wants the bearer token the server was given and is refused without one. Anything else is 404.
+//! and further pages, which tell what a daemon knows, want the bearer token the server was given and are
+//! refused without one. Anything else is 404.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,12 +48,18 @@ pub struct HealthConfig {
     pub checks: Checks,
     /// Metrics to serve under `/metrics`, or none.
     pub metrics: Option<Metrics>,
-    /// File for a new token that readers of metrics must send. It is written once the address is
-    /// ours, so that a second program that is started by mistake takes nothing from the first.
+    /// Further pages, by path, in JSON.
+    pub pages: BTreeMap<&'static str, Page>,
+    /// File for a new token that readers of metrics and pages must send. It is written once the
+    /// address is ours, so that a second program that is started by mistake takes nothing from the
+    /// first. The certificate is put beside it, as `certificate.pem`, for those who send the token.
     pub token_file: Option<PathBuf>,
     /// Ends the server.
     pub shutdown: CancellationToken,
 }
+
+/// Gives the JSON of a page.
+pub type Page = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Metrics and who may read them.
 #[derive(Clone)]
@@ -116,11 +125,20 @@ impl HealthServer {
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let acceptor = TlsAcceptor::from(serving.tls);
         let mut metrics = config.metrics;
-        if let (Some(metrics), Some(path)) = (&mut metrics, config.token_file) {
-            let token = token::loopback_token(&path);
-            metrics.token = Some(token.map_err(|source| HealthError::Token { path, source })?);
+        let mut own_token = None;
+        if let Some(path) = config.token_file {
+            let certificate = path.with_file_name("certificate.pem");
+            let written = token::loopback_token(&path).and_then(|token| {
+                std::fs::write(certificate, &serving.pem)?;
+                Ok(token)
+            });
+            own_token = Some(written.map_err(|source| HealthError::Token { path, source })?);
         }
-        let routes = Arc::new(Routes { checks: config.checks, metrics });
+        if let (Some(metrics), Some(token)) = (&mut metrics, &own_token) {
+            metrics.token = Some(token.clone());
+        }
+        let (checks, pages) = (config.checks, config.pages);
+        let routes = Arc::new(Routes { checks, metrics, pages, token: own_token });
         tokio::spawn(accept_loop(listener, acceptor, routes, config.shutdown));
         tracing::debug!(%local_addr, "serving health endpoints");
         Ok(Self { local_addr, certificate_pem: serving.pem })
@@ -182,7 +200,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, routes: Arc<Routes>) {
     };
     let service = service_fn(move |request| {
         let routes = Arc::clone(&routes);
-        async move { Ok::<_, Infallible>(routes.answer(&request)) }
+        async move { Ok::<_, Infallible>(routes.answer(&request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(CLIENT_DEADLINE);
@@ -195,16 +213,23 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, routes: Arc<Routes>) {
 struct Routes {
     checks: Checks,
     metrics: Option<Metrics>,
+    pages: BTreeMap<&'static str, Page>,
+    token: Option<String>,
 }
 
 impl Routes {
-    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let endpoint = match request.uri().path().trim_end_matches('/') {
             "/livez" => Endpoint::Livez,
             "/readyz" => Endpoint::Readyz,
             "/healthz" => Endpoint::Healthz,
             "/metrics" => return self.metrics(request),
-            _ => return plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+            path => {
+                return match self.pages.get(path) {
+                    Some(page) => self.page(request, page).await,
+                    None => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+                };
+            }
         };
         if let Some(refusal) = refuse_method(request.method()) {
             return refusal;
@@ -215,6 +240,19 @@ impl Routes {
         plain(status, answer.text)
     }
 
+    async fn page<B>(&self, request: &Request<B>, page: &Page) -> Response<Full<Bytes>> {
+        if let Some(refusal) = refuse_method(request.method()) {
+            return refusal;
+        }
+        if !has_token(request, self.token.as_deref()) {
+            return plain(StatusCode::FORBIDDEN, "this page needs a bearer token\n");
+        }
+        let mut response = plain(StatusCode::OK, page().await);
+        let form = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, form);
+        response
+    }
+
     fn metrics<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let Some(metrics) = &self.metrics else {
             return plain(StatusCode::NOT_FOUND, "metrics are disabled\n");
@@ -222,14 +260,8 @@ impl Routes {
         if let Some(refusal) = refuse_method(request.method()) {
             return refusal;
         }
-        let given = request
-            .headers()
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        match (given, &metrics.token) {
-            (Some(given), Some(token)) if same(given.as_bytes(), token.as_bytes()) => {}
-            _ => return plain(StatusCode::FORBIDDEN, "metrics need a bearer token\n"),
+        if !has_token(request, metrics.token.as_deref()) {
+            return plain(StatusCode::FORBIDDEN, "metrics need a bearer token\n");
         }
         let mut text = Vec::new();
         let encoder = TextEncoder::new();
@@ -242,6 +274,17 @@ impl Routes {
         response.headers_mut().insert(CONTENT_TYPE, form);
         response
     }
+}
+
+/// Whether a request has the token; without one, none has.
+fn has_token<B>(request: &Request<B>, token: Option<&str>) -> bool {
+    let given = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let both = given.zip(token);
+    both.is_some_and(|(given, token)| same(given.as_bytes(), token.as_bytes()))
 }
 
 /// Compares without telling by time where two tokens differ.

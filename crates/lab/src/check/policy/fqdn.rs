@@ -14,6 +14,7 @@ use crate::dns::{self, Entry, Manner, Transport, Zone};
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::Layout;
+use crate::preflight::program;
 use crate::state::Store;
 use crate::ui::Progress;
 use crate::up::{self, POD_PATIENCE};
@@ -119,6 +120,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         scene.by_tcp(server)?;
         scene.odd_answers(server)?;
         scene.forbidden(server)?;
+        scene.shown(server)?;
     }
     context.progress.step("addresses that go out of date");
     for server in scene.servers.clone() {
@@ -220,6 +222,32 @@ impl Scene<'_> {
     fn connect_now(&self, address: IpAddr, what: &str) -> Result<()> {
         let target = SocketAddr::new(address, self.port);
         probe::tcp_connect(&self.client, target, CONNECTED).map(drop).doing(|| what.to_owned())
+    }
+
+    /// antctl on the node shows what was told, of the names that are asked for.
+    fn shown(&self, server: IpAddr) -> Result<()> {
+        let node = self.store.layout().node(NODE);
+        let antctl = self.store.get().bin_dir.join("antctl").display().to_string();
+        let mut command = program(&antctl);
+        command.args(["get", "fqdncache", "-o", "json", "--domain", "n*.many.lab.test"]);
+        command.arg("--token-dir").arg(node.run().join("apiserver"));
+        let output =
+            netns::enter(node.netns(), || command.output())?.doing(|| "run antctl".into())?;
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let all = shown.as_array().map_or(&[][..], Vec::as_slice);
+        let is_there = |n: u8| {
+            let ip = addresses(&[server], 10 + n)[0].to_string();
+            let name = format!("n{n}.many.lab.test");
+            all.iter().any(|one| one["fqdnName"] == name && one["ipAddress"] == ip)
+        };
+        let others = all.iter().any(|one| {
+            !one["fqdnName"].as_str().is_some_and(|name| name.ends_with(".many.lab.test"))
+        });
+        if others || !(0..N_NAMES).all(is_there) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(LabError::new(format!("antctl get fqdncache: {shown} {said}")));
+        }
+        Ok(())
     }
 
     /// The address is dropped before it was told, and is open to the very first packet after.

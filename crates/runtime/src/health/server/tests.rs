@@ -28,6 +28,7 @@ async fn start(token: Option<&str>) -> World {
         names: vec!["node-1".into()],
         checks: checks.clone(),
         metrics: Some(Metrics { registry, token: token.map(str::to_owned) }),
+        pages: BTreeMap::new(),
         token_file: None,
         shutdown: shutdown.clone(),
     })
@@ -104,6 +105,7 @@ async fn a_taken_address_is_named_and_shutdown_frees_it() {
         names: Vec::new(),
         checks: Checks::new(),
         metrics: Some(Metrics { registry: Registry::new(), token: None }),
+        pages: BTreeMap::new(),
         token_file: Some(token_file.clone()),
         shutdown: CancellationToken::new(),
     };
@@ -118,4 +120,38 @@ async fn a_taken_address_is_named_and_shutdown_frees_it() {
     };
     tokio::time::timeout(Duration::from_secs(10), again).await.unwrap();
     assert!(token_file.exists());
+}
+
+#[tokio::test]
+async fn pages_need_the_token_that_is_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("apiserver/loopback-client-token");
+    let (shutdown, checks) = (CancellationToken::new(), Checks::new());
+    let page: Page = Arc::new(|| Box::pin(async { "[1]".to_owned() }));
+    let server = HealthServer::start(HealthConfig {
+        addr: (Ipv4Addr::LOCALHOST, 0).into(),
+        names: vec!["node-1".into()],
+        checks: checks.clone(),
+        metrics: None,
+        pages: [("/numbers", page)].into(),
+        token_file: Some(file.clone()),
+        shutdown: shutdown.clone(),
+    })
+    .await
+    .unwrap();
+    let shown = std::fs::read_to_string(dir.path().join("apiserver/certificate.pem")).unwrap();
+    assert_eq!(shown, server.certificate_pem());
+    let world = World { server, shutdown, checks };
+    let token = std::fs::read_to_string(&file).unwrap();
+    for headers in ["", "authorization: Bearer wrong\r\n"] {
+        let answer = ask(&world, "GET /numbers", headers).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{headers}: {answer}");
+    }
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    let answer = ask(&world, "GET /numbers?all", &bearer).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n[1]"), "{answer}");
+    let answer = ask(&world, "POST /numbers", &bearer).await;
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    let answer = ask(&world, "GET /others", &bearer).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
