@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 use apis::controlplane::wire::{DecodeError, Reader, builtin};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
 
 use super::pod::{PodFacts, PortFacts};
 use super::{ENABLE_LOGGING, Input, InputKey, NamespaceFacts, is_true};
@@ -30,6 +31,8 @@ fn fields<'a>(
 struct Meta {
     key: InputKey,
     generation: Option<i64>,
+    /// In seconds since 1970.
+    created: Option<i64>,
     labels: Vec<(String, String)>,
     log_policies: bool,
 }
@@ -43,6 +46,7 @@ impl Meta {
                 5 => value.text(field)?.clone_into(&mut self.key.uid),
                 6 => self.key.version = value.text(field)?.parse().unwrap_or(0),
                 7 => self.generation = Some(value.varint(field)?.cast_signed()),
+                8 => self.created = Some(seconds(value.bytes(field)?)?),
                 11 => {
                     let (key, label) = entry(value.bytes(field)?)?;
                     self.labels.push((key.to_owned(), label.to_owned()));
@@ -58,6 +62,18 @@ impl Meta {
             Ok(())
         })
     }
+}
+
+/// The seconds of a time.
+fn seconds(message: &[u8]) -> Result<i64, DecodeError> {
+    let mut seconds = 0;
+    fields(message, |field, value| {
+        if field == 1 {
+            seconds = value.varint(field)?.cast_signed();
+        }
+        Ok(())
+    })?;
+    Ok(seconds)
 }
 
 /// An entry of a map of texts.
@@ -193,6 +209,7 @@ pub(super) fn network_policy(message: &[u8]) -> Result<Input<NetworkPolicy>, Dec
         namespace: Some(key.namespace.clone()),
         uid: Some(key.uid.clone()),
         generation: meta.generation,
+        creation_timestamp: meta.created.and_then(|s| Timestamp::from_second(s).ok()).map(Time),
         ..ObjectMeta::default()
     };
     Ok(Input { key, object: NetworkPolicy { metadata, spec } })

@@ -56,6 +56,7 @@ fn essence(policy: &mut K8sNetworkPolicy) {
         namespace: meta.namespace.clone(),
         uid: meta.uid.clone(),
         generation: meta.generation,
+        creation_timestamp: meta.creation_timestamp.clone(),
         ..ObjectMeta::default()
     };
     let Some(spec) = &mut policy.spec else { return };
