@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use host::netfilter::NetfilterError;
 use host::netlink::Rtnl;
 use host::nft::node::Masquerade;
 use host::uplink::{self, Transport, Uplink};
@@ -25,11 +26,12 @@ use crate::datapath::{self, Datapath, Facts};
 use crate::gateway::{self, Gateway, GatewayFacts, LayoutFound};
 use crate::health::NodeHealth;
 use crate::mtu::{self, Encryption};
-use crate::node_loop::{self, NodeLoop, ToServices};
+use crate::node_loop::{self, NodeLoop, Retry, ToServices};
 use crate::nodes::{ClusterNode, NodeList};
 use crate::options::Options;
 use crate::own_node::{OwnAddresses, UplinkBy, nowhere};
 use crate::peers::Peers;
+use crate::proxy::setup::NodePortChoice;
 use crate::proxy::{self, setup};
 use crate::upkeep::{KeptUplink, Upkeep};
 use crate::{netdev, policy};
@@ -39,6 +41,10 @@ pub(crate) const FRAMEWORK: Owner = Owner(pipeline::Category::Framework.number()
 /// Controller id of the connection for packets.
 const CONTROLLER_ID: u16 = 1;
 const OVSDB_PATIENCE: Duration = Duration::from_secs(60);
+/// How often what netfilter refuses is tried before the agent gives up, which starts it again.
+const N_TRIES: u32 = 30;
+/// Pause between two of them.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known before the node's own entry in the list of nodes is.
 pub(crate) struct Ground {
@@ -61,8 +67,8 @@ pub(crate) struct NodeNetwork {
     pub(crate) pod_mtu: u32,
     pub(crate) gateway: Gateway,
     pub(crate) node: NodeConfig,
-    /// Where NodePorts are served, with `proxyAll`.
-    node_port_addresses: Option<Vec<IpAddr>>,
+    /// Which addresses serve NodePorts, and those that do at first; with `proxyAll`.
+    node_ports: Option<(NodePortChoice, Vec<IpAddr>)>,
     pub(crate) layout: LayoutFound,
 }
 
@@ -90,11 +96,35 @@ pub(crate) async fn ground(options: &Options, ovsdb: &OvsdbSession) -> Result<Gr
 }
 
 /// Everything that has to be there before the first flow. Without Pod CIDRs the gateway gets no
-/// address, and one that it has stays.
+/// address, and one that it has stays. What netfilter refuses is tried again for a while.
 ///
 /// # Errors
 /// When a part of it cannot be made.
 pub(crate) async fn bring_up(
+    options: &Options,
+    ovsdb: &OvsdbSession,
+    ground: &Ground,
+    own: &ClusterNode,
+) -> Result<NodeNetwork> {
+    let mut n_tries = 0;
+    loop {
+        n_tries += 1;
+        match make(options, ovsdb, ground, own).await {
+            Err(error) if n_tries < N_TRIES && is_of_netfilter(&error) => {
+                tracing::error!("{error:#}: tried again");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            made => return made,
+        }
+    }
+}
+
+/// Others hold chains and tables for a moment, and the kernel refuses what meets that. Pure.
+fn is_of_netfilter(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<NetfilterError>())
+}
+
+async fn make(
     options: &Options,
     ovsdb: &OvsdbSession,
     ground: &Ground,
@@ -135,8 +165,13 @@ pub(crate) async fn bring_up(
     let families = families(own, transport);
     let facts = GatewayFacts { pod_cidrs: &own.pod_cidrs, families, transport, mtu: pod_mtu };
     let gateway = gateway::ensure_gateway(ovsdb, &rtnl, config, &facts).await?;
-    let node_port_addresses = match setup::is_for_all(options) {
-        true => Some(setup::node_port_addresses(options, &rtnl, families)?),
+    let node_ports = match setup::is_for_all(options) {
+        true => {
+            let among = config.proxy.node_port_addresses.clone();
+            let choice = NodePortChoice { among, families };
+            let addresses = choice.list(&rtnl)?;
+            Some((choice, addresses))
+        }
         false => None,
     };
     let node = NodeConfig {
@@ -154,7 +189,7 @@ pub(crate) async fn bring_up(
         pod_cidrs: own.pod_cidrs.clone(),
         node_ips: own_addresses.node_ips.iter().copied().collect(),
         services: setup::is_served(options).then(|| {
-            let addresses = node_port_addresses.as_deref();
+            let addresses = node_ports.as_ref().map(|(_, addresses)| addresses.as_slice());
             let rate = packet_in_rate(options);
             setup::service_config(options, datapath, addresses, CONTROLLER_ID, rate)
         }),
@@ -168,7 +203,7 @@ pub(crate) async fn bring_up(
         pod_mtu,
         gateway,
         node,
-        node_port_addresses,
+        node_ports,
         layout,
     })
 }
@@ -311,18 +346,29 @@ fn mk_node_loop(
         health: health.clone(),
         marks_host_frames: false,
         firewall: None,
+        frames: None,
         tunnel_neighbours: (network.datapath == Datapath::Netdev)
             .then(|| options.config.ovs_run_dir.clone()),
-        services: network
-            .node_port_addresses
-            .clone()
-            .map(|node_port_addresses| ToServices { wants_rx: services_rx, node_port_addresses }),
+        services: network.node_ports.clone().map(|(choice, node_port_addresses)| ToServices {
+            wants_rx: services_rx,
+            choice,
+            node_port_addresses,
+        }),
+        retry: Retry::default(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_netfilter_refuses_is_known_through_what_was_being_done() {
+        let refused = NetfilterError::NoDevice("eth0".into());
+        let error = anyhow::Error::new(refused).context("drop the kernel's copy").context("uplink");
+        assert!(is_of_netfilter(&error));
+        assert!(!is_of_netfilter(&anyhow::anyhow!("no such link")));
+    }
 
     #[test]
     fn families_are_those_of_pods_and_before_there_are_any_those_of_the_node() {

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use host::link::MacAddr;
-use host::monitor::{Monitor, Topics};
+use host::monitor::{Change, Monitor, Topics};
 use host::neighbour;
 use host::netfilter::{TableFamily, Watch};
 use host::netlink::Rtnl;
-use host::nft::Feature;
 use host::nft::node::{Masquerade, NodeRules};
 use host::nft::service::ServiceRules;
+use host::nft::{Feature, NftError};
 use host::sysctl::{Family, Sysctl};
 use host::uplink::Uplink;
 use ipnet::IpNet;
@@ -27,21 +27,29 @@ use services::HostWants;
 use switch::bridge::{Bridge, BridgeState, Owner};
 use switch::unixctl::UnixCtl;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::forwarding;
 use crate::gateway::openflow_to_host;
 use crate::health::NodeHealth;
 use crate::netdev;
-use crate::nodes::{ClusterNode, NodeList};
+use crate::nodes::{ClusterNode, NodeList, chain};
 use crate::own_node::OwnAddresses;
 use crate::peers::{Op, Peer, Peers};
 use crate::proxy;
+use crate::proxy::setup::{NodePortChoice, on_switch};
 use crate::upkeep::Upkeep;
 
 const RESYNC: Duration = Duration::from_secs(60);
+/// What nftables refused is tried again after this time, and each time after twice that.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+/// How often the mark of frames is tried at the start before the node goes on without.
+const N_MARK_TRIES: u32 = 5;
 /// Notifications of the kernel within this time are dealt with together.
 const GATHER: Duration = Duration::from_millis(100);
+/// What the health of the node says of addresses that cannot be listed.
+const NODE_PORTS: &str = "addresses of NodePorts";
 /// Owner of what this loop sets on the bridge.
 pub const OWNER: Owner = Owner(Category::PodConnectivity.number());
 
@@ -71,6 +79,10 @@ pub struct NodeLoop {
     pub marks_host_frames: bool,
     /// Our nftables table as it was printed after it was last replaced.
     pub firewall: Option<String>,
+    /// The same of the table that marks frames.
+    pub frames: Option<String>,
+    /// When nftables is tried again after a refusal.
+    pub retry: Retry,
     /// Run directory of OVS, on the userspace datapath: tunnel neighbours are told to it.
     pub tunnel_neighbours: Option<PathBuf>,
     /// The way of the host's own and of outside traffic to Services (`proxyAll`); without it, what
@@ -83,8 +95,34 @@ pub struct NodeLoop {
 pub struct ToServices {
     /// What there is to send to the switch; nothing is changed while it is not known.
     pub wants_rx: watch::Receiver<Option<Arc<HostWants>>>,
-    /// Addresses of this host at which NodePorts are served.
+    /// Which addresses of this host serve NodePorts.
+    pub choice: NodePortChoice,
+    /// Those that do now.
     pub node_port_addresses: Vec<IpAddr>,
+}
+
+/// When what was refused is tried again: soon at first, then less often.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retry {
+    n_refused: u32,
+    at: Option<Instant>,
+}
+
+impl Retry {
+    /// Notes how the last attempt ended.
+    fn note(&mut self, succeeded: bool, now: Instant) {
+        self.n_refused = if succeeded { 0 } else { self.n_refused.saturating_add(1) };
+        let pause = FIRST_RETRY.saturating_mul(1 << self.n_refused.saturating_sub(1).min(16));
+        self.at = (!succeeded).then(|| now + pause.min(RESYNC));
+    }
+
+    /// Waits until it is time; for ever where nothing was refused.
+    async fn due(self) {
+        match self.at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl ToServices {
@@ -137,6 +175,7 @@ impl NodeLoop {
     /// Brings the kernel to what the node and the peers in force need.
     pub async fn resync(&mut self) {
         self.mend().await;
+        self.follow_node_ports().await;
         self.upkeep.forward().await;
         let peers: Vec<Peer> = self.peers.installed().cloned().collect();
         self.sync_firewall(&peers).await;
@@ -150,26 +189,55 @@ impl NodeLoop {
     /// Makes frames that the node itself sends to its Pods known to the switch. Says whether they
     /// are.
     pub async fn mark_host_frames(&mut self) -> bool {
-        let gateway = &self.upkeep.gateway.name;
-        let marked = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
+        let mut marked = self.apply_host_frames().await;
+        for n in 1..N_MARK_TRIES {
+            match &marked {
+                Err(error) if error.may_pass() => {
+                    tracing::warn!("mark of the node's frames: {}: tried again", chain(error));
+                    tokio::time::sleep(FIRST_RETRY * n).await;
+                    marked = self.apply_host_frames().await;
+                }
+                _ => break,
+            }
+        }
         if let Err(error) = &marked {
             tracing::warn!(
                 "the node's own packets are known by their address only, as are those that it \
-                 forwards and masquerades: {}",
-                crate::nodes::chain(error)
+                 forwards and masquerades (the mark needs Linux 5.16): {}",
+                chain(error)
             );
         }
         self.marks_host_frames = marked.is_ok();
         self.marks_host_frames
     }
 
+    async fn apply_host_frames(&mut self) -> Result<(), NftError> {
+        let gateway = &self.upkeep.gateway.name;
+        let applied = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
+        // What cannot be read is replaced at the next change.
+        self.frames = host::nft::host_frames::list().await.unwrap_or_default();
+        applied
+    }
+
     /// Puts back what makes them known, where something does.
-    async fn keep_host_frames(&self) {
+    async fn keep_host_frames(&mut self) {
         if self.marks_host_frames {
-            let gateway = &self.upkeep.gateway.name;
-            let marked = host::nft::host_frames::apply(gateway, openflow_to_host(HOST_MAC)).await;
+            let marked = self.apply_host_frames().await;
             self.health.note("mark of the node's frames", marked.map_err(Into::into));
         }
+    }
+
+    /// The same when it is not what was last put there.
+    async fn mend_host_frames(&mut self) {
+        if !self.marks_host_frames {
+            return;
+        }
+        let found = host::nft::host_frames::list().await;
+        if found.is_ok_and(|found| found.is_some() && found == self.frames) {
+            return; // Another's change, or our own.
+        }
+        tracing::warn!("table netdev antrea-host was changed by somebody: put back");
+        self.keep_host_frames().await;
     }
 
     /// Puts the node's links right, and the routes that hang on them.
@@ -200,8 +268,11 @@ impl NodeLoop {
         let topics = Topics::LINKS | Topics::ADDRESSES | Topics::ROUTES;
         let monitor = Monitor::open_in(self.rtnl.netns(), topics).context("follow links")?;
         let mut monitor = monitor.into_async().context("follow links")?;
-        let mut firewall =
-            Watch::open_in(self.rtnl.netns(), TableFamily::Inet).context("follow nftables")?;
+        let watch = |family| Watch::open_in(self.rtnl.netns(), family);
+        let mut firewall = watch(TableFamily::Inet).context("follow nftables")?;
+        let mut frames = watch(TableFamily::Netdev).context("follow nftables")?;
+        // What came since the start was told to nobody.
+        self.follow_node_ports().await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -209,17 +280,33 @@ impl NodeLoop {
                 () = reconnected(&mut state, &mut n_connections) => self.resync().await,
                 changes = monitor.next() => {
                     let changes = changes.context("follow links")?;
-                    if changes.iter().any(|change| self.upkeep.concerns(change)) {
+                    let ours = changes.iter().any(|change| self.upkeep.concerns(change));
+                    let addresses = changes.iter().any(tells_addresses);
+                    if ours || addresses {
                         // What belongs together comes in several notifications, and our own
                         // changes cause more.
                         tokio::time::sleep(GATHER).await;
+                    }
+                    if ours {
                         self.mend().await;
+                    }
+                    if addresses {
+                        self.follow_node_ports().await;
                     }
                 }
                 changed = firewall.changed() => {
                     changed.context("follow nftables")?;
                     tokio::time::sleep(GATHER).await;
                     self.mend_firewall().await;
+                }
+                changed = frames.changed() => {
+                    changed.context("follow nftables")?;
+                    tokio::time::sleep(GATHER).await;
+                    self.mend_host_frames().await;
+                }
+                () = self.retry.due() => {
+                    let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+                    self.sync_firewall(&peers).await;
                 }
                 changed = nodes_rx.changed() => {
                     if changed.is_err() {
@@ -260,11 +347,11 @@ impl NodeLoop {
                 wants => wants,
             },
         };
-        let gateway = self.upkeep.gateway.name.clone();
-        if wants.is_some() && self.node.families.has_v4() {
-            // Connections of loopback to node ports leave by the gateway.
-            Sysctl::conf(Family::Ipv4, &gateway, "route_localnet")
-                .set("1")
+        if self.node.families.has_v4() {
+            // Connections of loopback to node ports leave by the gateway; others have no business there.
+            let value = if wants.is_some() { "1" } else { "0" };
+            Sysctl::conf(Family::Ipv4, &self.upkeep.gateway.name, "route_localnet")
+                .set(value)
                 .context("let loopback reach node ports")?;
         }
         let (families, index) = (self.node.families, self.upkeep.gateway_index);
@@ -298,6 +385,31 @@ impl NodeLoop {
         Some(proxy::host::rules(&wants, self.node.families, gateway, addresses).feature())
     }
 
+    /// Serves NodePorts at the addresses that the host has now.
+    async fn follow_node_ports(&mut self) {
+        let Some(services) = &mut self.services else { return };
+        let choice = services.choice.clone();
+        let found = self.rtnl.call(move |rtnl| choice.list(rtnl)).await;
+        let found = match found.map_err(Into::into).flatten() {
+            Ok(found) => found,
+            Err(error) => return self.health.note::<()>(NODE_PORTS, Err(error)),
+        };
+        self.health.note(NODE_PORTS, Ok(()));
+        if services.node_port_addresses == found {
+            return;
+        }
+        tracing::info!(addresses = ?found, "NodePorts are served at other addresses");
+        if let Some(config) = &mut self.node.services {
+            config.node_port_addresses = on_switch(&found);
+        }
+        services.node_port_addresses = found;
+        let flows = pipeline::connectivity::node_flows(&self.node);
+        self.bridge.set(OWNER, "node", flows);
+        self.bridge.set(proxy::OWNER, "node", pipeline::service::node_flows(&self.node));
+        let peers: Vec<Peer> = self.peers.installed().cloned().collect();
+        self.sync_firewall(&peers).await;
+    }
+
     /// Replaces our table when it is not what was last put there.
     async fn mend_firewall(&mut self) {
         if host::nft::list().await.is_ok_and(|found| found.is_some() && found == self.firewall) {
@@ -328,7 +440,14 @@ impl NodeLoop {
         }
         // What cannot be read is replaced at the next change.
         self.firewall = host::nft::list().await.unwrap_or_default();
-        self.health.note("firewall", applied.context("replace table inet antrea"));
+        self.retry.note(applied.is_ok(), Instant::now());
+        let what = match &applied {
+            Err(error) if !error.may_pass() => {
+                "replace table inet antrea, which needs Linux 5.2 and nft 1.0 or later"
+            }
+            _ => "replace table inet antrea",
+        };
+        self.health.note("firewall", applied.context(what));
         self.keep_host_frames().await;
     }
 
@@ -369,6 +488,14 @@ fn pod_cidrs_change(before: &[IpNet], now: &[IpNet]) -> Option<String> {
         .then(|| format!("the Pod CIDRs of this node changed from {before:?} to {now:?}"))
 }
 
+/// Whether a notification may mean that the host has other addresses. Pure.
+fn tells_addresses(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::AddressSet(_) | Change::AddressGone(_) | Change::LinkGone(_) | Change::Lost
+    )
+}
+
 /// Waits until other Services are there, if they are followed.
 async fn services_changed(wants_rx: &mut Option<watch::Receiver<Option<Arc<HostWants>>>>) {
     let changed = match wants_rx {
@@ -404,6 +531,8 @@ fn as_node(peer: &Peer) -> PeerNode {
 }
 
 #[cfg(test)]
+mod live;
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -416,6 +545,22 @@ mod tests {
         assert_eq!(pod_cidrs_change(&[], &before), None);
         let change = pod_cidrs_change(&before, &cidrs("10.2.0.0/24")).unwrap();
         assert!(change.starts_with("the Pod CIDRs of this node changed from"), "{change}");
+    }
+
+    #[test]
+    fn what_is_refused_is_tried_again_ever_less_often() {
+        let now = Instant::now();
+        let mut retry = Retry::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            retry.note(false, now);
+            pauses.push((retry.at.unwrap() - now).as_millis());
+        }
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
+        retry.note(true, now);
+        assert_eq!(retry.at, None);
+        retry.note(false, now);
+        assert_eq!(retry.at, Some(now + FIRST_RETRY));
     }
 
     #[tokio::test]

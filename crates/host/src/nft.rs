@@ -38,6 +38,20 @@ pub enum NftError {
     },
 }
 
+impl NftError {
+    /// Whether it may go by itself: somebody else's transaction, a rule that is about to go. What this
+    /// kernel or this `nft` does not know stays so.
+    pub fn may_pass(&self) -> bool {
+        const STAYS: [&str; 3] = ["not supported", "syntax error", "No such file or directory"];
+        match self {
+            Self::Command(_) => true,
+            Self::Refused { message } => {
+                message.contains("busy") || !STAYS.iter().any(|words| message.contains(words))
+            }
+        }
+    }
+}
+
 /// Chains and sets that belong together and are replaced together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
@@ -280,8 +294,11 @@ pub async fn delete_table() -> Result<(), NftError> {
 
 /// The table as `nft list table` prints it; `None` when it is not there.
 pub async fn list() -> Result<Option<String>, NftError> {
-    let [family, name] = ["inet", "antrea"];
-    let args = ["list", "table", family, name];
+    list_table(TABLE).await
+}
+
+async fn list_table(table: &str) -> Result<Option<String>, NftError> {
+    let args: Vec<&str> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
     let output = command::run(Path::new("nft"), &args, &[], b"", PATIENCE).await?;
     if output.success {
         return Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()));
@@ -302,6 +319,18 @@ pub async fn run_script(text: &str) -> Result<(), NftError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_unknown_stays_so_and_what_is_busy_does_not() {
+        let refused = |message: &str| NftError::Refused { message: message.into() }.may_pass();
+        assert!(refused("Error: Could not process rule: Device or resource busy"));
+        assert!(!refused("Error: Could not process rule: Operation not supported"));
+        assert!(
+            refused("Error: Device or resource busy\nError: Operation not supported"),
+            "behind it"
+        );
+        assert!(!refused("Error: syntax error, unexpected string"));
+    }
 
     #[test]
     fn quoted_text_cannot_end_its_string() {

@@ -81,6 +81,9 @@ impl RouteKind {
     }
 }
 
+/// `IP6_RT_PRIO_USER`: what an IPv6 route without a metric gets.
+const IPV6_METRIC: u32 = 1024;
+
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
@@ -143,6 +146,12 @@ impl Route {
     #[must_use]
     pub fn with_src(self, src: IpAddr) -> Self {
         Self { src: Some(src), ..self }
+    }
+
+    /// The metric that the kernel has for it.
+    pub fn metric_in_force(&self) -> u32 {
+        let without = if self.dst.addr().is_ipv4() { 0 } else { IPV6_METRIC };
+        self.metric.unwrap_or(without)
     }
 
     /// The same with a metric.

@@ -91,6 +91,16 @@ impl ServiceRoutes {
         routes.into_iter().map(ours).collect()
     }
 
+    fn hops(&self) -> impl Iterator<Item = IpAddr> {
+        self.virtuals.iter().map(|own| own.service)
+    }
+
+    fn is_right(&self, hop: IpAddr, neighbours: &[Neighbour]) -> bool {
+        neighbours.iter().any(|entry| {
+            entry.ip == hop && entry.permanent && !entry.proxy && entry.mac == Some(self.mac)
+        })
+    }
+
     /// Compares what is wanted with what the kernel has: `routes` by [`RouteFilter::SERVICES`],
     /// `neighbours` of the gateway.
     pub fn diff(&self, routes: &[Route], neighbours: &[Neighbour]) -> Changes {
@@ -99,14 +109,11 @@ impl ServiceRoutes {
             one.dst == other.dst && one.via == other.via && one.dev == other.dev
         };
         let has = |routes: &[Route], route: &Route| routes.iter().any(|own| same(own, route));
-        let delete_routes: Vec<Route> =
-            routes.iter().filter(|route| !has(&wanted, route)).cloned().collect();
-        let hops = self.virtuals.iter().map(|own| own.service);
-        let is_right = |ip: &IpAddr| {
-            neighbours.iter().any(|entry| {
-                entry.ip == *ip && entry.permanent && !entry.proxy && entry.mac == Some(self.mac)
-            })
-        };
+        // The kernel has one route to a destination for each metric: setting another replaces it.
+        let place = |route: &Route| (route.dst, route.metric_in_force(), route.table);
+        let replaced = |route: &Route| wanted.iter().any(|new| place(new) == place(route));
+        let is_stale = |route: &&Route| !has(&wanted, route) && !replaced(route);
+        let delete_routes: Vec<Route> = routes.iter().filter(is_stale).cloned().collect();
         let mut former: Vec<IpAddr> = delete_routes
             .iter()
             .filter(|route| route.dev == Some(self.gateway))
@@ -116,7 +123,7 @@ impl ServiceRoutes {
         former.sort_unstable();
         former.dedup();
         Changes {
-            set_neighbours: hops.filter(|ip| !is_right(ip)).collect(),
+            set_neighbours: self.hops().filter(|ip| !self.is_right(*ip, neighbours)).collect(),
             delete_neighbours: former,
             set_routes: wanted.into_iter().filter(|route| !has(routes, route)).collect(),
             delete_routes,
@@ -136,17 +143,18 @@ pub fn sync(rtnl: &Rtnl, wanted: &ServiceRoutes) -> Result<Changes, ServiceRoute
             first_error.get_or_insert(error);
         }
     };
-    // In the reverse of the order they are made in.
-    for stale in changes.delete_routes.iter().rev() {
-        keep(route::delete(rtnl, stale).map_err(Into::into));
-    }
-    // Routes come first: the next hops of ours are known by them.
+    // Routes come first: the next hops of ours are known by them. What is new is there before what it
+    // takes the place of goes, so that there is a way all along.
     for new in &changes.set_routes {
         keep(route::replace(rtnl, new).map_err(Into::into));
     }
     for ip in &changes.set_neighbours {
         let set = neighbour::set_permanent(rtnl, wanted.gateway, *ip, wanted.mac);
         keep(set.map_err(Into::into));
+    }
+    // In the reverse of the order they are made in.
+    for stale in changes.delete_routes.iter().rev() {
+        keep(route::delete(rtnl, stale).map_err(Into::into));
     }
     for ip in &changes.delete_neighbours {
         keep(neighbour::delete(rtnl, wanted.gateway, *ip).map_err(Into::into));
@@ -226,6 +234,12 @@ mod tests {
         assert!(wanted.diff(&wanted.wanted(), &right).is_empty());
         let wrong = [mk_neighbour(hops[0], MacAddr([2, 0, 0, 0, 0, 1])), right[1].clone()];
         assert_eq!(wanted.diff(&wanted.wanted(), &wrong).set_neighbours, [hops[0]]);
+
+        // What a new one takes the place of goes with that, and must not be deleted after it.
+        let mut elsewhere = wanted.wanted();
+        elsewhere[2].via = None;
+        let changes = wanted.diff(&elsewhere, &right);
+        assert_eq!((changes.set_routes.len(), changes.delete_routes.len()), (1, 0));
 
         let nothing = ServiceRoutes { virtuals: Vec::new(), ..wanted.clone() };
         let changes = nothing.diff(&wanted.wanted(), &right);

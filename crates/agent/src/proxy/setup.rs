@@ -44,20 +44,32 @@ fn load_balancer_mode(options: &Options) -> Option<LoadBalancerMode> {
     })
 }
 
-/// Addresses of this host at which NodePorts are served, one of loopback among them.
-///
-/// # Errors
-/// When the kernel does not tell the addresses.
-pub(crate) fn node_port_addresses(
-    options: &Options,
-    rtnl: &Rtnl,
-    families: Families,
-) -> Result<Vec<IpAddr>> {
-    let all = address::list(rtnl, None).context("list addresses for NodePorts")?;
-    let ips = all.iter().filter(|one| one.scope == Scope::Global && !one.tentative);
-    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let ips = ips.map(|one| one.net.addr()).chain([loopback]);
-    Ok(chosen(ips, &options.config.proxy.node_port_addresses, families))
+/// Which addresses of this host serve NodePorts.
+#[derive(Clone, Debug)]
+pub struct NodePortChoice {
+    /// Those in one of these; all where there are none.
+    pub(crate) among: Vec<IpNet>,
+    /// Those of these families.
+    pub(crate) families: Families,
+}
+
+impl NodePortChoice {
+    /// The addresses as of now, one of loopback among them.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the addresses.
+    pub(crate) fn list(&self, rtnl: &Rtnl) -> Result<Vec<IpAddr>> {
+        let all = address::list(rtnl, None).context("list addresses for NodePorts")?;
+        let ips = all.iter().filter(|one| one.scope == Scope::Global && !one.tentative);
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let ips = ips.map(|one| one.net.addr()).chain([loopback]);
+        Ok(chosen(ips, &self.among, self.families))
+    }
+}
+
+/// Those that the switch has to know: nothing comes to it from loopback.
+pub(crate) fn on_switch(node_port_addresses: &[IpAddr]) -> Vec<IpAddr> {
+    node_port_addresses.iter().copied().filter(|ip| !ip.is_loopback()).collect()
 }
 
 fn chosen(ips: impl Iterator<Item = IpAddr>, among: &[IpNet], families: Families) -> Vec<IpAddr> {
@@ -76,14 +88,13 @@ pub(crate) fn service_config(
     controller_id: u16,
     packet_in_rate: u32,
 ) -> ServiceConfig {
-    let addresses = node_port_addresses.unwrap_or_default().iter().copied();
     ServiceConfig {
         datapath: match datapath {
             Datapath::System => pipeline::service::Datapath::System,
             Datapath::Netdev => pipeline::service::Datapath::Netdev,
         },
         proxy_all: node_port_addresses.is_some(),
-        node_port_addresses: addresses.filter(|ip| !ip.is_loopback()).collect(),
+        node_port_addresses: on_switch(node_port_addresses.unwrap_or_default()),
         dsr: load_balancer_mode(options).is_some(),
         controller_id,
         packet_in_rate: Some(packet_in_rate),

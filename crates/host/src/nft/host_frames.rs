@@ -15,7 +15,7 @@
 //! ```
 //! The hook needs Linux 5.16.
 
-use super::{Chain, Hook, NftError, Rule, quote, run_script};
+use super::{Chain, Hook, NftError, Rule, list_table, quote, run_script};
 use crate::mac::MacAddr;
 
 const TABLE: &str = "netdev antrea-host";
@@ -53,6 +53,14 @@ fn replace_text(gateway: &str, mac: MacAddr) -> String {
          flush chain {TABLE} {CHAIN}\n\
          add rule {TABLE} {CHAIN} meta mark & {MARK:#x} == {MARK:#x} ether saddr set {mac}\n"
     )
+}
+
+/// Our table as `nft list table` prints it; `None` when it is not there.
+///
+/// # Errors
+/// When `nft` gives no answer or another one.
+pub async fn list() -> Result<Option<String>, NftError> {
+    list_table(TABLE).await
 }
 
 /// Gives marked frames that leave by the gateway this Ethernet source, from now on.

@@ -2,11 +2,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use host::monitor::{Change, Monitor, Topics};
 use host::nft::service::ServiceRules;
 use host::nft::{self, Transport};
 use host::service::{self, ServiceRoutes, Virtual};
 use host::sysctl::{Family, Sysctl};
 use host::{MacAddr, Netns, Rtnl, link};
+use ipnet::IpNet;
 use testkit::netns::{NamedNetns, in_netns, sh};
 
 use super::{SOON, block_on};
@@ -97,6 +99,21 @@ fn far(net: &Net) -> &'static str {
     if net.virtuals.service.is_ipv4() { "10.77.1.99" } else { "fd00:77:1::99" }
 }
 
+/// Routes in the order in which they were set or went.
+fn order_of(monitor: &mut Monitor, n: usize) -> Vec<(bool, IpNet)> {
+    let mut seen = Vec::new();
+    while seen.len() < n {
+        let changes = monitor.wait(SOON).unwrap();
+        assert!(!changes.is_empty(), "{n} changes of routes are told, not {seen:?} alone");
+        seen.extend(changes.iter().filter_map(|change| match change {
+            Change::RouteSet(route) => Some((true, route.dst)),
+            Change::RouteGone(route) => Some((false, route.dst)),
+            _ => None,
+        }));
+    }
+    seen
+}
+
 #[test]
 #[ignore = "needs root: make test"]
 fn traffic_to_services_goes_into_the_switch_and_stale_state_goes() {
@@ -184,6 +201,20 @@ fn traffic_to_services_goes_into_the_switch_and_stale_state_goes() {
         assert_eq!(from.ip().to_string(), "10.77.1.1", "loopback is hidden by the gateway");
         let closed = seen_from("172.30.0.1", "172.30.0.1", 30_082).unwrap_err();
         assert_eq!(closed.kind(), std::io::ErrorKind::ConnectionRefused, "not a node port");
+
+        // A range that grows: what holds its addresses is there before the former one goes.
+        let mut monitor = Monitor::open_in(rtnl.netns(), Topics::ROUTES).unwrap();
+        let former: Vec<IpNet> = nets().iter().map(|net| net.range.parse().unwrap()).collect();
+        let wider: Vec<IpNet> = former.iter().map(|net| net.supernet().unwrap()).collect();
+        routes.destinations.retain(|net| !former.contains(net));
+        routes.destinations.extend(&wider);
+        service::sync(&rtnl, &routes).unwrap();
+        let seen = order_of(&mut monitor, former.len() + wider.len());
+        for (former, wider) in former.iter().zip(&wider) {
+            let at = |is_set, net| seen.iter().position(|one| *one == (is_set, net));
+            let (set, gone) = (at(true, *wider), at(false, *former));
+            assert!(set.is_some() && set < gone, "{wider} before {former} goes: {seen:?}");
+        }
 
         routes.destinations.clear();
         let changed = service::sync(&rtnl, &routes).unwrap();
