@@ -1,266 +1,18 @@
 //! Random churn: after any sequence of events the state is that of a computation from the objects that
-//! are left, and what was told on the way adds up to it.
+//! are left, and what was told on the way adds up to it. `switch` does the same on a real switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use apis::service::{
-    EndpointSlice, IngressMode, LoadBalancerMode, Service, ServiceName, ServiceProtocol,
-    ServiceType, SliceName, TrafficPolicy,
-};
-use ipnet::IpNet;
 use pipeline::service::{Endpoint, Target};
 use proptest::test_runner::{Config as RunnerConfig, TestRunner};
 
-use crate::testing::*;
-use crate::{Changes, Config, Event, HealthCheck, PortKey, PortPlan, Presence, Proxy};
-
-/// Small numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    /// From 0 to below `n`.
-    fn roll(&mut self, n: usize) -> usize {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % u64::try_from(n).unwrap()).unwrap()
-    }
-
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.roll(of.len())].clone()
-    }
-
-    fn sometimes(&mut self) -> bool {
-        self.roll(3) == 0
-    }
-}
-
-const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-
-fn random_service(dice: &mut Dice) -> Service {
-    let n = dice.roll(NAMES.len());
-    let mut service = mk_service(NAMES[n], &[]);
-    let (v4, v6) = (ip(&format!("10.96.0.{n}")), ip(&format!("fd00::{n}")));
-    service.cluster_ips = dice.one(&[vec![v4], vec![v6], vec![v4, v6], vec![v6, v4], vec![]]);
-    service.kind = dice.one(&[
-        ServiceType::ClusterIp,
-        ServiceType::NodePort,
-        ServiceType::LoadBalancer,
-        ServiceType::LoadBalancer,
-        ServiceType::ExternalName,
-    ]);
-    let protocols = [ServiceProtocol::Tcp, ServiceProtocol::Udp, ServiceProtocol::Sctp];
-    let node_port = u16::try_from(30000 + n).unwrap();
-    service.ports = vec![mk_port("http", dice.one(&protocols), 80, Some(node_port))];
-    if dice.sometimes() {
-        service.ports.push(mk_port("more", dice.one(&protocols), 81, None));
-    }
-    let local = [TrafficPolicy::Cluster, TrafficPolicy::Local];
-    (service.internal_policy, service.external_policy) = (dice.one(&local), dice.one(&local));
-    service.affinity = dice.one(&[None, Some(10), Some(86_400)]);
-    if dice.sometimes() {
-        // Some are wanted by several.
-        service.external_ips = vec![ip(dice.one(&["192.0.2.1", "2001:db8::1", "10.96.0.0"]))];
-    }
-    if dice.sometimes() {
-        let mode = dice.one(&[IngressMode::Vip, IngressMode::Proxy]);
-        service.ingress = vec![(ip(dice.one(&["198.51.100.1", "2001:db8::2"])), mode)];
-        service.source_ranges = dice.one(&[vec![], vec!["192.0.2.0/24".parse().unwrap()]]);
-    }
-    service.health_check_node_port = Some(31000);
-    let modes = [None, Some(LoadBalancerMode::Nat), Some(LoadBalancerMode::Dsr)];
-    service.load_balancer_mode = dice.one(&modes);
-    service
-}
-
-fn random_slice(dice: &mut Dice) -> EndpointSlice {
-    let service = dice.one(&NAMES);
-    let mut servers = Vec::new();
-    for _ in 0..dice.roll(4) {
-        let net = dice.one(&["10.1.0.", "10.1.1.", "10.1.5.", "fd00:1::", "fd00:2::", "172.30.0."]);
-        let state = dice.one(&["ready", "ready", "ready", "lasts", "ends", "no"]);
-        servers.push(format!("{net}{}/{state}", 1 + dice.roll(3)));
-    }
-    let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
-    let ports = [
-        ("http", ServiceProtocol::Tcp, 8080),
-        ("http", ServiceProtocol::Udp, 8080),
-        ("more", ServiceProtocol::Sctp, 8081),
-    ];
-    let mut slice = mk_slice_of(service, dice.one(&["1", "2", "3", "4", "5"]), &ports, &servers);
-    // All or some have hints.
-    let hints = dice.roll(4);
-    for endpoint in &mut slice.endpoints {
-        let list = |name: &str| -> Arc<[Arc<str>]> { Arc::from([Arc::from(name)]) };
-        if hints == 1 || hints == 2 && dice.sometimes() {
-            endpoint.for_zones = list(dice.one(&["a", "b"]));
-        }
-        if hints == 1 && dice.sometimes() {
-            endpoint.for_nodes = list(dice.one(&["us", "near"]));
-        }
-    }
-    if dice.roll(10) == 0 {
-        slice.service = None;
-    }
-    slice
-}
-
-/// The objects that are left.
-#[derive(Default)]
-struct Left {
-    services: BTreeMap<ServiceName, Service>,
-    slices: BTreeMap<SliceName, EndpointSlice>,
-    node: Vec<Event>,
-}
-
-impl Left {
-    fn lists(&self) -> [Event; 2] {
-        let slices = self.slices.values().cloned().collect();
-        [Event::Services(self.services.values().cloned().collect()), Event::Slices(slices)]
-    }
-
-    /// Something happens.
-    fn happen(&mut self, dice: &mut Dice) -> Vec<Event> {
-        match dice.roll(16) {
-            0..5 => {
-                let service = random_service(dice);
-                self.services.insert(service.name.clone(), service.clone());
-                vec![Event::Service(service)]
-            }
-            5..11 => {
-                let slice = random_slice(dice);
-                self.slices.insert(slice.name.clone(), slice.clone());
-                vec![Event::Slice(slice)]
-            }
-            11 => {
-                let name = ServiceName::new("x", dice.one(&NAMES));
-                self.services.remove(&name);
-                vec![Event::ServiceGone(name)]
-            }
-            12 => {
-                let name = random_slice(dice).name;
-                self.slices.remove(&name);
-                vec![Event::SliceGone(name)]
-            }
-            13 => {
-                let zone = Event::Zone(dice.one(&[Some("a"), Some("b"), None]).map(Arc::from));
-                self.node[0] = zone.clone();
-                vec![zone]
-            }
-            14 => {
-                let nets = |text: &str| -> Vec<IpNet> {
-                    text.split(' ').map(|text| text.parse().unwrap()).collect()
-                };
-                let cidrs = Event::PodCidrs {
-                    ours: nets("10.1.0.0/24 fd00:1::/64"),
-                    others: nets(dice.one(&["10.1.1.0/24", "10.1.1.0/24 10.1.5.0/24 fd00:2::/64"])),
-                };
-                self.node[1] = cidrs.clone();
-                vec![cidrs]
-            }
-            _ => {
-                // A watch that broke lists again; some was deleted meanwhile.
-                let gone = ServiceName::new("x", dice.one(&NAMES));
-                self.services.remove(&gone);
-                self.lists().into()
-            }
-        }
-    }
-}
-
-/// What was told, added up.
-#[derive(Default)]
-struct Told {
-    ports: BTreeMap<Arc<PortKey>, PortPlan>,
-    endpoints: BTreeSet<Endpoint>,
-    health: BTreeMap<ServiceName, HealthCheck>,
-}
-
-impl Told {
-    fn take(&mut self, changes: Changes) {
-        for (key, plan) in changes.ports {
-            match plan.is_empty() {
-                true => self.ports.remove(&key),
-                false => self.ports.insert(key, plan),
-            };
-        }
-        for (endpoint, presence) in changes.endpoints {
-            let new = match presence {
-                Presence::There => self.endpoints.insert(endpoint),
-                Presence::Gone => self.endpoints.remove(&endpoint),
-            };
-            assert!(new, "{endpoint:?} is told twice");
-        }
-        for (name, check) in changes.health {
-            match check {
-                Some(check) => self.health.insert(name, check),
-                None => self.health.remove(&name),
-            };
-        }
-    }
-}
-
-/// What the generator hit.
-#[derive(Default)]
-struct Coverage(BTreeSet<&'static str>);
-
-impl Coverage {
-    const ALL: [&str; 16] = [
-        "IPv4",
-        "IPv6",
-        "NodePort",
-        "affinity",
-        "an address refused",
-        "at the node only",
-        "direct",
-        "drop",
-        "for some sources",
-        "health check",
-        "hints",
-        "lasting",
-        "no longer the host's",
-        "shared server",
-        "reject",
-        "stale",
-    ];
-
-    fn look(&mut self, left: &Left, told: &Told) {
-        let mut hit = |what, is| {
-            if is {
-                self.0.insert(what);
-            }
-        };
-        let fronts: Vec<_> = told.ports.values().flat_map(|plan| &plan.frontends).collect();
-        hit("IPv4", fronts.iter().any(|front| !front.address.is_ipv6()));
-        hit("IPv6", fronts.iter().any(|front| front.address.is_ipv6()));
-        hit("NodePort", fronts.iter().any(|front| front.port >= 30000));
-        hit("affinity", fronts.iter().any(|front| front.affinity == Some(u16::MAX)));
-        hit("at the node only", fronts.iter().any(|front| front.local_clients.is_some()));
-        hit("direct", fronts.iter().any(|front| front.dsr.is_some()));
-        hit("drop", fronts.iter().any(|front| front.target == Target::Drop));
-        hit("reject", fronts.iter().any(|front| front.target == Target::Reject));
-        hit("for some sources", fronts.iter().any(|front| !front.source_ranges.is_empty()));
-        hit("health check", told.health.values().any(|check| check.n_local > 0));
-        let groups = || told.ports.values().flat_map(|plan| &plan.groups);
-        let n_used: usize = groups().map(|group| group.endpoints.len()).sum();
-        hit("shared server", n_used > told.endpoints.len());
-        let endpoints = || left.slices.values().flat_map(|slice| &slice.endpoints);
-        hit("hints", endpoints().any(|one| !one.for_zones.is_empty() && one.ready));
-        let lasts = |at: &Endpoint| {
-            let same: Vec<_> = endpoints().filter(|one| one.ip == at.ip).collect();
-            !same.is_empty() && same.iter().all(|one| !one.ready)
-        };
-        hit("lasting", told.endpoints.iter().any(lasts));
-    }
-}
+use crate::random::{self, Coverage, Left, Told};
+use crate::{Config, Event, PortKey, PortPlan, Proxy};
 
 fn mk_fresh(config: &Config, left: &Left) -> Proxy {
     let mut fresh = Proxy::new(config.clone());
-    fresh.step(left.node.clone());
-    fresh.step(left.lists());
+    fresh.step(left.all());
     fresh
 }
 
@@ -289,15 +41,12 @@ fn without_numbers(ports: &BTreeMap<Arc<PortKey>, PortPlan>) -> Vec<String> {
 }
 
 fn run(seeds: &[u64], coverage: &mut Coverage) {
-    let config =
-        Config { node_hints: true, load_balancer_mode: Some(LoadBalancerMode::Nat), ..mk_config() };
-    let mut left = Left { node: mk_node(), ..Left::default() };
+    let config = random::config();
+    let mut left = Left::default();
     let (mut proxy, mut told) = (Proxy::new(config.clone()), Told::default());
-    proxy.step(left.node.clone());
-    told.take(proxy.step(left.lists()));
+    told.take(&proxy.step(left.all()));
     for seed in seeds {
-        let mut dice = Dice(*seed);
-        let events = left.happen(&mut dice);
+        let events = left.happen(*seed);
         let is_slice = matches!(events[..], [Event::Slice(_) | Event::SliceGone(_)]);
         let had_host = proxy.host();
         let changes = proxy.step(events);
@@ -305,17 +54,11 @@ fn run(seeds: &[u64], coverage: &mut Coverage) {
             // At most two: a slice may pass from one Service to another.
             assert!(changes.n_computed <= 2, "{} Services computed", changes.n_computed);
         }
-        if !changes.conflicts.is_empty() {
-            coverage.0.insert("an address refused");
-        }
-        if !changes.stale.is_empty() {
-            coverage.0.insert("stale");
-        }
         if had_host != proxy.host() {
             assert!(changes.host, "the host's share changed unsaid");
-            coverage.0.insert("no longer the host's");
         }
-        told.take(changes);
+        coverage.note(&changes);
+        told.take(&changes);
         coverage.look(&left, &told);
     }
     let fresh = mk_fresh(&config, &left);

@@ -22,5 +22,7 @@ pub use proxy::{Changes, Event, HostWants, PortKey, Presence, Proxy, Stale};
 
 #[cfg(test)]
 mod churn;
-#[cfg(test)]
+#[cfg(any(test, feature = "random"))]
+pub mod random;
+#[cfg(any(test, feature = "random"))]
 mod testing;

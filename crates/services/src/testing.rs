@@ -1,5 +1,7 @@
 //! Builders for tests: a node `us` in zone `a`, whose Pods are in 10.1.0.0/24 and fd00:1::/64; Pods of
 //! another node, `near`, are in 10.1.1.0/24 and fd00:2::/64.
+#![allow(clippy::unwrap_used, reason = "all values are written down in tests")]
+#![cfg_attr(not(test), allow(dead_code, reason = "other crates have `random` alone"))]
 
 use std::net::IpAddr;
 use std::sync::Arc;
