@@ -7,6 +7,7 @@ mod policy_flows;
 mod policy_live;
 mod policy_trace;
 mod properties;
+mod service_affinity;
 mod service_flows;
 mod service_live;
 mod service_ports;

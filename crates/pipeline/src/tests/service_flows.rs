@@ -167,6 +167,18 @@ fn two_frontends_learn_with_cookies_of_their_own() {
         }
     }
     assert_eq!(cookies.len(), 1999);
+    // And for each time that clients keep their endpoint.
+    for seconds in 11..1000 {
+        let frontend = Frontend { affinity: Some(seconds), ..mk_frontend("10.96.0.10", 1, 1) };
+        for flow in flows(frontend_flows(&node, &frontend)) {
+            for action in &flow.actions {
+                if let openflow::Action::Learn(learn) = action {
+                    assert!(cookies.insert(learn.cookie), "{seconds} s");
+                }
+            }
+        }
+    }
+    assert_eq!(cookies.len(), 1999 + 989);
 }
 
 fn mk_many(n: usize) -> Vec<Endpoint> {

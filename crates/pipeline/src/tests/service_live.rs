@@ -1,6 +1,5 @@
 //! Real connections to Services, between real stacks.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use testkit::netns::{NamedNetns, in_netns, sh};
 
-use super::fixture::{ip, mk_policy_config, mk_service_node};
+use super::fixture::{mk_policy_config, mk_service_node};
 use super::live::mk_pod_netns;
 use super::policy_flows::mk_rule;
 use super::service_flows::{mk_endpoint, mk_frontend, mk_group};
@@ -97,7 +96,7 @@ pub(super) fn serve_udp(netns: &NamedNetns, name: &'static str, at: &str) {
     });
 }
 
-fn dial(to: &str) -> TcpStream {
+pub(super) fn dial(to: &str) -> TcpStream {
     let to: SocketAddr = to.parse().unwrap();
     let stream = once_free(&to.to_string(), || TcpStream::connect_timeout(&to, WAIT));
     stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -285,88 +284,6 @@ fn one_source_port_for_a_service_and_its_endpoint() {
     });
 }
 
-/// Connections spread over endpoints; with affinity a client stays at one, until that goes.
-#[test]
-#[ignore = "needs root: make test"]
-fn affinity_keeps_a_client_at_an_endpoint_that_serves() {
-    in_netns(|| {
-        let world = World::start();
-        let node = mk_service_node(Families::Dual);
-        let ports: Vec<u16> = (8080..8088).collect();
-        for port in &ports {
-            serve_tcp(&world.pod3, "pod3", &format!("[::]:{port}"));
-        }
-        for (n, pod_ip, address) in
-            [(1, "10.77.1.3", "10.96.0.10"), (3, "fd00:77:1::3", "fd00:96::10")]
-        {
-            let endpoints: Vec<_> =
-                ports.iter().map(|port| mk_endpoint(pod_ip, *port, Place::LocalPod)).collect();
-            world.serve(&mk_frontend(address, 80, n), &mk_group(n, &endpoints));
-            let affine = Frontend { affinity: Some(600), ..mk_frontend(address, 90, n + 1) };
-            let mut members = Group { affinity: true, ..mk_group(n + 1, &endpoints) };
-            world.serve(&affine, &members);
-
-            let serving = |port: u16| {
-                let to = SocketAddr::new(ip(address), port).to_string();
-                let mut stream = world.pod2.run(|| dial(&to));
-                ask(&mut stream);
-                let port = endpoint_of(&world, &stream);
-                end(stream);
-                port
-            };
-            let mut seen = BTreeMap::new();
-            for _ in 0..60 {
-                *seen.entry(serving(80)).or_insert(0) += 1;
-            }
-            assert!(seen.len() >= 4, "connections are spread: {seen:?}");
-            let first = serving(90);
-            for _ in 0..20 {
-                assert_eq!(serving(90), first, "a client stays");
-            }
-            // It goes from this Service, while another one has it still.
-            members.endpoints.retain(|endpoint| endpoint.port != first);
-            let mgmt = world.switch.ovs.mgmt("br-int").display().to_string();
-            world.switch.ovs.ofctl(&["del-flows", &mgmt, &format!("table=58,reg7={:#x}", n + 1)]);
-            let flows = super::fixture::flows(
-                group(&members)
-                    .into_iter()
-                    .filter(|intent| matches!(intent, openflow::Intent::Flow(_)))
-                    .collect(),
-            );
-            world.switch.add(&flows);
-            for intent in group(&members) {
-                if let openflow::Intent::Group(group) = intent {
-                    world.switch.ovs.ofctl(&["mod-group", &mgmt, &group.normalize().to_string()]);
-                }
-            }
-            // The datapath may know for a moment longer what the flows were.
-            testkit::wait_until(WAIT, "a client goes on elsewhere", || serving(90) != first);
-            let second = serving(90);
-            for _ in 0..20 {
-                assert_eq!(serving(90), second);
-            }
-            // What was learned goes with the frontend.
-            let learned = || {
-                let dump = world.switch.ovs.ofctl(&["dump-flows", &mgmt, "table=56"]);
-                dump.lines().filter(|line| line.contains("hard_timeout")).count()
-            };
-            assert_eq!(learned(), 1);
-            for flow in super::fixture::flows(frontend_flows(&node, &affine)) {
-                let text = flow.normalize().to_string();
-                let (matching, _) = text.split_once(" actions=").unwrap();
-                let (_, matching) = matching.split_once("table=").unwrap();
-                world.switch.ovs.ofctl(&[
-                    "--strict",
-                    "del-flows",
-                    &mgmt,
-                    &format!("table={matching}"),
-                ]);
-            }
-            assert_eq!(learned(), 0);
-        }
-    });
-}
-
 /// Ends a connection from the server's side, so that its port is free at once.
 pub(super) fn end(mut stream: TcpStream) {
     stream.write_all(b"q").unwrap();
@@ -374,7 +291,7 @@ pub(super) fn end(mut stream: TcpStream) {
 }
 
 /// The port of the endpoint that serves a connection, as connection tracking knows it.
-fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
+pub(super) fn endpoint_of(world: &World, stream: &TcpStream) -> u16 {
     let (local, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
     let dump = world.switch.ovs.appctl(&["dpctl/dump-conntrack"]);
     let ports = format!("dst={},sport={},dport={})", peer.ip(), local.port(), peer.port());

@@ -24,9 +24,9 @@ pub(super) fn learn(frontend: &Frontend) -> Option<Flow> {
     let timeout = frontend.affinity?;
     let mut learn = Learn {
         hard_timeout: timeout.max(1),
-        cookie: learned_cookie(frontend, 0),
+        cookie: learned_cookie(frontend, &affinity_for(timeout)),
         flags: LearnFlags::DELETE_LEARNED,
-        ..Learn::new(fields::SESSION_AFFINITY, NORMAL)
+        ..Learn::new(fields::SESSION_AFFINITY, learned_priority(timeout))
     };
     let ip = if frontend.address.is_ipv6() { ENDPOINT_IP_V6 } else { ENDPOINT_IP };
     let again = |place| LearnSpec::Load { dst: place, src: LearnSource::Field(place) };
@@ -81,15 +81,33 @@ pub(super) fn same(field: Field) -> LearnSpec {
     LearnSpec::Match { dst: place, src: LearnSource::Field(place) }
 }
 
-/// Learned flows go with the frontend, so each has a cookie of its own: FNV-1a of what is dialled, and
-/// of why it was learned.
-pub(super) fn learned_cookie(frontend: &Frontend, purpose: u8) -> Cookie {
+/// Another priority for another time, nearly always. For a moment after a change the switch may still
+/// learn for the former time; were it the same flow, it would get the new cookie and keep that time.
+/// As it is, it has a cookie that nobody wants any more. Direct server return comes before all.
+const fn learned_priority(seconds: u16) -> u16 {
+    /// A prime, so that usual times differ.
+    const N_PRIORITIES: u16 = 199;
+    1 + seconds % N_PRIORITIES
+}
+
+/// What affinity for so many seconds is learned for. The time counts, because a switch that is given
+/// another learning flow with the same cookie in place of one keeps what that one learned, with its
+/// time, and begins that time anew at each connection.
+fn affinity_for(seconds: u16) -> [u8; 3] {
+    let [high, low] = seconds.to_be_bytes();
+    [0, high, low]
+}
+
+/// Learned flows go with the flow that learns, so each such flow has a cookie of its own: FNV-1a of
+/// what is dialled, and of what it was learned for.
+pub(super) fn learned_cookie(frontend: &Frontend, purpose: &[u8]) -> Cookie {
     let mut bytes = match frontend.address {
         FrontendAddress::Ip(std::net::IpAddr::V4(ip)) => ip.octets().to_vec(),
         FrontendAddress::Ip(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
         FrontendAddress::NodePort { ipv6 } => vec![u8::from(ipv6)],
     };
-    bytes.extend([frontend.protocol as u8, purpose]);
+    bytes.push(frontend.protocol as u8);
+    bytes.extend(purpose);
     bytes.extend(frontend.port.to_be_bytes());
     let hash = bytes
         .iter()

@@ -54,7 +54,7 @@ pub(super) fn mark(frontend: &Frontend) -> Flow {
     let mut learn = Learn {
         idle_timeout: IDLE,
         fin_idle_timeout: ENDED,
-        cookie: learned_cookie(frontend, 1),
+        cookie: learned_cookie(frontend, &[1]),
         flags: LearnFlags::DELETE_LEARNED,
         ..Learn::new(fields::SESSION_AFFINITY, HIGH)
     };
