@@ -4,6 +4,9 @@
 //! first half of an association: INIT, and INIT ACK or ABORT. Whom the far side saw stands in the
 //! state cookie of its answer.
 //!
+//! The userspace datapath of Open vSwitch 3.1 knows a connection of SCTP by its two addresses alone, for
+//! some time after its end too: where the next one is to be judged anew it is to forget ([`forget`]).
+//!
 //! Not here: what packets look like ([`packet`]).
 
 mod packet;
@@ -23,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Doing, Result};
-use crate::{interrupt, netns};
+use crate::layout::NodeLayout;
+use crate::{interrupt, netns, ovs};
 use packet::{Chunk, Init, Packet};
 
 /// SCTP's number among the protocols of IP.
@@ -110,6 +114,14 @@ pub fn ask(
     let port = port.unwrap_or_else(|| rand::random_range(1024..=u16::MAX));
     exchange(&socket, port, target, within * interrupt::patience())
         .doing(|| format!("ask {target} over SCTP"))
+}
+
+/// Lets a node's switch forget all connections.
+///
+/// # Errors
+/// When the switch does not answer.
+pub fn forget(node: &NodeLayout) -> Result<()> {
+    ovs::appctl(node, &["dpctl/flush-conntrack"]).map(drop)
 }
 
 fn exchange(

@@ -64,7 +64,7 @@ pub(crate) fn mk_port(
 }
 
 /// A slice of a Service for its port `http`, at 8080; each server is `address`, or `address/lasts`
-/// for one that is about to end. The node follows from the address.
+/// for one that is about to end. The node follows from the address, or is told: `address@us`.
 pub(crate) fn mk_slice(service: &str, name: &str, servers: &[&str]) -> EndpointSlice {
     mk_slice_of(service, name, &[("http", ServiceProtocol::Tcp, 8080)], servers)
 }
@@ -91,12 +91,14 @@ pub(crate) fn mk_slice_of(
 pub(crate) fn mk_endpoint(text: &str) -> SliceEndpoint {
     let (address, state) = text.split_once('/').unwrap_or((text, "ready"));
     let ours = ["10.1.0.", "fd00:1:"].iter().any(|prefix| address.starts_with(prefix));
+    let usual = if ours { "us" } else { "near" };
+    let (address, node) = address.split_once('@').unwrap_or((address, usual));
     SliceEndpoint {
         ip: ip(address),
         ready: state == "ready",
         serving: matches!(state, "ready" | "lasts"),
         terminating: matches!(state, "lasts" | "ends"),
-        node: Some(Arc::from(if ours { "us" } else { "near" })),
+        node: Some(Arc::from(node)),
         for_zones: Arc::from([]),
         for_nodes: Arc::from([]),
     }

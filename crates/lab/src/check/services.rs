@@ -4,14 +4,17 @@
 //! answers says whom it saw, and that is asserted: the client's own address, except where a Pod
 //! meets itself.
 
+mod affinity;
 mod calls;
 pub(super) mod direct;
 pub(super) mod faults;
 mod kube_proxy;
 mod near;
 pub(super) mod node;
+mod own;
 mod ports;
 pub(super) mod rules;
+mod sctp;
 pub(super) mod start;
 mod world;
 
@@ -70,12 +73,17 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     outside_of_pods(&world, context)?;
     step("session affinity, also while the agent restarts");
     let stuck = affinity(&world)?;
+    step("another timeout of session affinity, and none, under traffic");
+    let n_while_changed = affinity::changes(&world)?;
+    step("SCTP");
+    let n_associations = sctp::run(&world)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "shares": spread,
         "connectionsKeptByAffinity": stuck,
         "sharedSourcePorts": n_shared,
-        "sctp": "not tried: the kernel of the machine has no SCTP sockets",
+        "connectionsWhileTimeoutsChange": n_while_changed,
+        "associations": n_associations,
     })))
 }
 

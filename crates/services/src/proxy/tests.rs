@@ -111,6 +111,31 @@ fn traffic_that_stays_on_the_node() {
         &["10.1.0.7/lasts", "10.1.1.7"],
         &["10.96.0.1:80 -> 10.1.0.7:8080"],
     );
+    // A program of a node has the node's address.
+    check_one(
+        "the node's own program",
+        local(),
+        &["172.30.0.1@us", "172.30.0.2@near"],
+        &["10.96.0.1:80 -> 172.30.0.1:8080"],
+    );
+    check_one("another node's", local(), &["172.30.0.2@near"], &["10.96.0.1:80 -> drop"]);
+    let outside = Service {
+        external_policy: TrafficPolicy::Local,
+        ..mk_balanced("web", &["10.96.0.1", "fd00::9"])
+    };
+    let all = "172.30.0.1:8080 172.30.0.2:8080";
+    check_one(
+        "the node's own program, from outside",
+        outside,
+        &["172.30.0.1@us", "172.30.0.2@near", "fd00:ac::2@near"],
+        &[
+            &format!("10.96.0.1:80 -> {all}"),
+            &format!("node:30080 -> 172.30.0.1:8080; from here {all}"),
+            &format!("198.51.100.1:80 -> 172.30.0.1:8080; from here {all}"),
+            "fd00::9:80 -> fd00:ac::2:8080",
+            "node6:30080 -> drop; from here fd00:ac::2:8080",
+        ],
+    );
 }
 
 #[test]

@@ -21,8 +21,12 @@ use crate::ui::Progress;
 use crate::up;
 use crate::{agent, component, interrupt, probe};
 
-/// Requests per second of each of the two clients.
+/// Who makes requests.
+const N_CLIENTS: u64 = 2;
+/// Requests per second of each client.
 const RATE: u64 = 100;
+/// What part of them a busy machine has to bring about for the scenario to say anything.
+const ENOUGH_PERCENT: u64 = 60;
 /// Services that are there when agents restart.
 const N_SERVICES: usize = 300;
 /// How long each old endpoint serves on after its end was asked for.
@@ -34,19 +38,20 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let lab = Lab(up::run(&layout, &options, &Progress::start())?);
     let world = World::make(&lab.0)?;
     context.progress.step("all endpoints are replaced, one by one");
-    let replaced = rolling(&world)?;
+    let (replaced, per_second) = rolling(&world)?;
     context.progress.step(&format!("agents restart with {N_SERVICES} Services"));
     let (n_datagrams, restarted) = restart(&world)?;
     nothing_forbidden(&lab.0)?;
     Ok(Outcome::Passed(json!({
         "requestsWhileReplaced": replaced,
+        "requestsPerSecond": per_second,
         "requestsWhileRestarted": restarted,
         "datagramsWhileRestarted": n_datagrams,
     })))
 }
 
 /// Requests that are made all the time, each by a connection of its own.
-struct Requests {
+pub(super) struct Requests {
     over: Arc<AtomicBool>,
     n_made: Arc<AtomicUsize>,
     workers: Vec<JoinHandle<Vec<String>>>,
@@ -54,7 +59,10 @@ struct Requests {
 
 impl Requests {
     /// One client each; the targets take turns.
-    fn start<'a>(clients: impl Iterator<Item = &'a Client>, targets: &[SocketAddr]) -> Self {
+    pub(super) fn start<'a>(
+        clients: impl Iterator<Item = &'a Client>,
+        targets: &[SocketAddr],
+    ) -> Self {
         let (over, n_made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let start = |client: &Client| {
             let (netns, targets) = (client.netns.clone(), targets.to_vec());
@@ -66,7 +74,7 @@ impl Requests {
     }
 
     /// Waits until some more were made.
-    fn flow(&self, n: usize) -> Result<()> {
+    pub(super) fn flow(&self, n: usize) -> Result<()> {
         let wanted = self.n_made.load(Ordering::SeqCst) + n;
         wait_for(Duration::from_secs(60), "requests are made", || {
             (self.n_made.load(Ordering::SeqCst) >= wanted).then_some(())
@@ -74,7 +82,7 @@ impl Requests {
     }
 
     /// Stops; gives their number when none failed.
-    fn finish(self) -> Result<usize> {
+    pub(super) fn finish(self) -> Result<usize> {
         self.over.store(true, Ordering::SeqCst);
         let mut failed = Vec::new();
         for worker in self.workers {
@@ -120,18 +128,27 @@ fn request(
 }
 
 /// New endpoints come in when they serve, old ones serve until their time is over: no request fails.
-fn rolling(world: &World<'_>) -> Result<usize> {
+/// Gives how many were made, and how many in a second.
+fn rolling(world: &World<'_>) -> Result<(usize, u64)> {
     world.add_service("rolling", "old")?;
     for n in 1..=3 {
         world.add_lasting_pod(&format!("old-{n}"), &format!("node-{}", n % 2 + 1), "old", GRACE)?;
     }
     world.await_service("rolling")?;
     let targets = world.targets("rolling")?;
+    let began = Instant::now();
     let requests = Requests::start(world.clients(), &targets);
     let replaced = replace(world, &requests);
+    let took = began.elapsed();
     let made = requests.finish();
     replaced?;
-    made
+    let made = made?;
+    let per_second = u64::try_from(made as u128 * 1000 / took.as_millis().max(1)).unwrap_or(0);
+    let wanted = N_CLIENTS * RATE * ENOUGH_PERCENT / 100 / u64::from(interrupt::patience());
+    if per_second < wanted {
+        return Err(LabError::new(format!("only {per_second} requests per second, not {wanted}")));
+    }
+    Ok((made, per_second))
 }
 
 fn replace(world: &World<'_>, requests: &Requests) -> Result<()> {

@@ -23,7 +23,7 @@ use crate::{addressing, component, ip, netns};
 /// What is dropped is not answered in this time.
 const DROPPED: Duration = Duration::from_millis(600);
 /// How often each way is tried: endpoints are chosen anew.
-const N_TRIED: usize = 8;
+pub(super) const N_TRIED: usize = 8;
 const ALONE: &str = "services/alone";
 
 pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
@@ -33,7 +33,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let world = World::make(&lab.0)?;
     let scene = Scene::new(&world, context.variant.family)?;
     let mut n = 0;
-    let steps: [(&str, Step<'_>); 10] = [
+    let steps: [(&str, Step<'_>); 11] = [
         ("nodes reach ClusterIPs", Scene::cluster_ips),
         ("node ports of every node, for everybody", Scene::node_ports),
         ("rules of kube-proxy come first, and go", Scene::beside_kube_proxy),
@@ -41,6 +41,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         ("addresses of load balancers, and who may use them", Scene::balancers),
         ("external addresses", Scene::external),
         ("endpoints on the nodes themselves", Scene::host_endpoints),
+        ("endpoints that are a node's own, and policies Local", Scene::own_programs),
         ("endpoints on the client's node, or in its zone", Scene::nearness),
         ("the last endpoint serves while it ends", Scene::ending),
         ("health ports tell which nodes have endpoints", Scene::health),

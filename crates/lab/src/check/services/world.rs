@@ -189,6 +189,13 @@ impl<'a> World<'a> {
         self.await_pod(name)
     }
 
+    /// Makes a Pod that is a program of its node: it has the node's addresses.
+    pub(super) fn add_host_pod(&self, name: &str, node: &str, app: &str) -> Result<()> {
+        let text = pod(name, node, app);
+        let spec = "spec:\n  hostNetwork: true\n";
+        cluster::apply(self.store, &text.replace("spec:\n", spec))
+    }
+
     /// Makes a Pod that serves until its time is over when it is asked to end, and waits for it.
     pub(super) fn add_lasting_pod(
         &self,
@@ -308,6 +315,17 @@ impl<'a> World<'a> {
         cluster::apply(self.store, &service(name, &(selector(app) + spec)))
     }
 
+    /// Makes a Service of SCTP alone, whose port is the Pods' own.
+    pub(super) fn add_sctp_service(&self, name: &str, app: &str, spec: &str) -> Result<()> {
+        let text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
+             spec:\n  ipFamilyPolicy: PreferDualStack\n  ports:\n  \
+             - {{name: sctp, protocol: SCTP, port: {PORT}, targetPort: {PORT}}}\n{}{spec}",
+            selector(app)
+        );
+        cluster::apply(self.store, &text)
+    }
+
     /// Whether somebody is one of our Pods.
     pub(super) fn is_client(&self, who: &Client) -> bool {
         self.clients.iter().any(|own| own.name == who.name)
@@ -346,6 +364,17 @@ impl<'a> World<'a> {
             set.map_err(|error| LabError::new(error.chain()))
         })
         .doing(|| format!("label Node {name}"))
+    }
+
+    /// Changes what a Service is to be.
+    pub(super) fn set_spec(&self, name: &str, spec: &Value) -> Result<()> {
+        let patch = serde_json::json!({ "spec": spec });
+        cluster::run_async(async {
+            let client = cluster::admin(self.store).await?;
+            let set = objects::merge(&client, path("services", name), &patch).await;
+            set.map_err(|error| LabError::new(error.chain()))
+        })
+        .doing(|| format!("change Service {name}"))
     }
 
     /// Gives a Service more annotations.
