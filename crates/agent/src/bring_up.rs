@@ -280,6 +280,8 @@ pub(crate) fn start_bridge(
     config.userspace_run_dir =
         (network.datapath == Datapath::Netdev).then(|| options.config.ovs_run_dir.clone());
     config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER, proxy::OWNER];
+    // What opens a connection on a switch that starts empty has to have passed policies.
+    config.first_owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER];
     if network.layout == LayoutFound::Other {
         tracing::info!("the bridge has another table layout: it is replaced as a whole");
         config.sync_mode = SyncMode::ReplaceLayout;

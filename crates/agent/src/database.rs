@@ -146,8 +146,13 @@ impl Database {
         }
     }
 
-    /// Flows that the switch refused must not keep it from forwarding.
+    /// Flows that the switch refused must not keep it from forwarding. Policies that are not known
+    /// yet do.
     async fn end_wait(&self) {
+        let mut state_rx = self.bridge.state();
+        if state_rx.wait_for(|state| state.first_owners_synced).await.is_err() {
+            return;
+        }
         if matches!(self.bridge.barrier().await, Err(BarrierError::Closed)) {
             return;
         }

@@ -2,8 +2,8 @@
 //!
 //! One loop (`run`) feeds `policy::realize` with what the watches (`feed`), the Pods' interfaces and
 //! the switch say, and carries out what it decides. What was known last is kept on disk (`known`),
-//! for a start while no controller answers. A new Pod's port is closed until its policies are known
-//! (`gate`). How far policies are realized is told to the controller (`report`). What rules reject is
+//! for a start while no controller answers. A new Pod's port is closed until its policies are known,
+//! and that of a Pod which gets another one until they have followed (`gate`, `closings`). How far policies are realized is told to the controller (`report`). What rules reject is
 //! answered (`packets`), and what is to be logged is (`audit`). DNS answers to Pods whose rules name
 //! peers wait for the flows (`dns`), and names are asked for again (`resolver`). Groups of Services
 //! that rules name come from the proxy, before the flows that lead to them (`services`). What rules meet
@@ -14,6 +14,7 @@
 
 mod after;
 mod audit;
+mod closings;
 mod dns;
 mod feed;
 mod gate;

@@ -349,6 +349,12 @@ const SCENARIOS: &[Scenario] = &[
         run: policy::faults::run,
     },
     Scenario {
+        name: "policy-restarts",
+        about: "a closed Pod stays closed while its bridge, switch, agent or port is made anew",
+        needs: Needs::ApiServer,
+        run: policy::restarts::run,
+    },
+    Scenario {
         name: "fqdn",
         about: "names in policies: open or closed at once after the answer, by UDP and TCP, for its time",
         needs: Needs::ApiServer,

@@ -40,6 +40,8 @@ pub struct BridgeConfig {
     pub cookie_marker: u16,
     /// Owners that will call [`Bridge::synced`]; nothing unclaimed is deleted before.
     pub owners: Vec<Owner>,
+    /// Owners, among those, without whose flows a switch that has none of ours gets none.
+    pub first_owners: Vec<Owner>,
     /// How long they are waited for.
     pub sync_deadline: Duration,
     /// How often the whole switch is looked over.
@@ -65,6 +67,7 @@ impl BridgeConfig {
             mgmt_socket: mgmt_socket.into(),
             cookie_marker,
             owners: Vec::new(),
+            first_owners: Vec::new(),
             sync_deadline: Duration::from_secs(30),
             repair_interval: Duration::from_secs(8),
             retry_interval: Duration::from_secs(1),

@@ -7,6 +7,8 @@
 //! * What is wanted is known by owner and key. Setting a key again sends the difference only.
 //! * After every (re)connection flows, groups and meters are read first, then the difference goes
 //!   out as one bundle: groups, flows, deletions of flows, deletions of groups. Nothing is wiped.
+//! * A switch without flows of ours gets none before those are synced that registered so; then it
+//!   gets all of them in one bundle.
 //! * One bundle is under way at a time; what changes meanwhile goes together in the next one.
 //! * Intent is recorded before it is sent: after a lost connection whatever became of it is found
 //!   by the dump.
@@ -27,6 +29,7 @@ mod counts;
 mod dump;
 mod encoded;
 mod flows;
+mod hold;
 mod objects;
 mod outcome;
 mod owners;

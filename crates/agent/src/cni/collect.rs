@@ -19,7 +19,7 @@ use super::model::PodRecord;
 use super::request::{self, RequestError};
 use super::server::{Node, Shared};
 use super::store::EntryState;
-use super::traits::{IpamError, IpamRequest};
+use super::traits::{IpamError, IpamRequest, PortState};
 
 /// A folder of leases: name of the network, and the folder above when it is not the usual one.
 pub(super) type LeaseDir = (String, Option<PathBuf>);
@@ -51,8 +51,12 @@ impl Shared {
         let is_owed =
             |record: &PodRecord| debts.iter().any(|(owed, _)| owed.attachment == record.attachment);
         let restored = |record: &&PodRecord| !record.ips.is_empty() && !is_owed(record);
-        for record in records.iter().filter(restored) {
-            node.flows.restore(record);
+        let living: Vec<PodRecord> = records.iter().filter(restored).cloned().collect();
+        let in_force = node.flows.in_force(&living).await;
+        for record in &living {
+            let is_open = in_force.contains(&record.attachment);
+            let port = if is_open { PortState::Open } else { PortState::Closed };
+            node.flows.restore(record, port);
         }
         self.store().restore(records.clone());
         info!(n_pods = records.len(), "Pod interfaces taken over");
@@ -166,7 +170,7 @@ impl Shared {
                 warn!(pod = %record.pod, error = chain(&failure), "port not made again");
                 PodRecord { ofport: OfPort::NONE, ..record.clone() }
             });
-            node.flows.restore(&record);
+            node.flows.restore(&record, PortState::Closed);
             self.store().put(record, EntryState::Made);
         }
     }

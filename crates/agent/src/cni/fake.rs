@@ -22,7 +22,7 @@ use super::network::NodeNetwork;
 use super::server::Node;
 use super::traits::{
     Conntrack, ConntrackError, Flows, FlowsError, Ipam, IpamError, IpamRequest, Lease, LinkSpec,
-    NetError, OwnedLink, PodNet, Ports, PortsError,
+    NetError, OwnedLink, PodNet, PortState, Ports, PortsError,
 };
 
 pub use world::{FakeLink, FaultPoint, World};
@@ -395,8 +395,19 @@ impl Flows for FakeNode {
         Ok(())
     }
 
-    fn restore(&self, record: &PodRecord) {
+    async fn in_force(&self, records: &[PodRecord]) -> BTreeSet<Attachment> {
+        let world = self.world();
+        let has_flows =
+            |record: &&PodRecord| world.flows.get(&record.attachment) == Some(&record.ofport);
+        records.iter().filter(has_flows).map(|record| record.attachment.clone()).collect()
+    }
+
+    fn restore(&self, record: &PodRecord, port: PortState) {
         let mut world = self.world();
+        match port {
+            PortState::Open => world.closed.remove(&record.attachment),
+            PortState::Closed => world.closed.insert(record.attachment.clone()),
+        };
         match record.ofport {
             OfPort::NONE => world.flows.remove(&record.attachment),
             ofport => world.flows.insert(record.attachment.clone(), ofport),

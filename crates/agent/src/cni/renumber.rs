@@ -22,6 +22,7 @@ use super::failure::chain;
 use super::model::{PodRecord, is_port_of};
 use super::server::{Node, Server, Shared};
 use super::store::EntryState;
+use super::traits::PortState;
 
 /// Pause before a port that could not be made again is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -153,14 +154,20 @@ impl Shared {
                 "port has another number: its flows follow");
         }
         if ofport != was {
-            node.flows.restore(&record);
-            self.store().put(record.clone(), EntryState::Made);
-            self.publish();
+            self.follow_port(&node, record.clone());
         }
         if change.port == PortSeen::There {
             return Outcome::Settled;
         }
         self.remake_port(&node, &record).await
+    }
+
+    /// The Pod's flows follow to the port that it has now. It stays closed until those of policies
+    /// have, which hear of it first.
+    fn follow_port(&self, node: &Arc<Node>, record: PodRecord) {
+        self.store().put(record.clone(), EntryState::Made);
+        self.publish();
+        node.flows.restore(&record, PortState::Closed);
     }
 
     /// Makes a port again that somebody deleted under its Pod.
@@ -173,9 +180,7 @@ impl Shared {
             Ok(record) => {
                 warn!(pod = %record.pod, port = %record.host_name, ofport = record.ofport.0,
                     "port of a running Pod was deleted: made again");
-                node.flows.restore(&record);
-                self.store().put(record, EntryState::Made);
-                self.publish();
+                self.follow_port(node, record);
                 Outcome::Settled
             }
             Err(failure) => {

@@ -277,6 +277,15 @@ pub trait Ports: Send + Sync {
     async fn check(&self, record: &PodRecord) -> Result<(), PortsError>;
 }
 
+/// Whether a Pod of before may use its port at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// It may.
+    Open,
+    /// Not before the flows of policies are there for it.
+    Closed,
+}
+
 /// Flows of Pods on the bridge.
 #[async_trait]
 pub trait Flows: Send + Sync {
@@ -286,9 +295,14 @@ pub trait Flows: Send + Sync {
     /// Puts the Pod's flows on the switch, replacing earlier ones; done when they are in force.
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError>;
 
-    /// States the flows without waiting: for Pods that were there before this process. A Pod whose
-    /// port has no number has none.
-    fn restore(&self, record: &PodRecord);
+    /// Which of these Pods, that were there before this process, have their flows on the switch
+    /// already, or get them with those of policies: they need not be kept closed.
+    async fn in_force(&self, records: &[PodRecord]) -> BTreeSet<Attachment>;
+
+    /// States the flows without waiting: for Pods that were there before. A Pod whose port has no
+    /// number has none. With another number than the one that is published as the interface's,
+    /// policies do not follow.
+    fn restore(&self, record: &PodRecord, port: PortState);
 
     /// Takes the Pod's flows off the switch; done when they are gone.
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError>;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy::realize::{PodKey, PolicyStatus};
+use policy::realize::PolicyStatus;
 use switch::bridge::{BarrierError, Bridge};
 use tokio::sync::mpsc;
 
 use super::OWNER;
 use super::dns::{Flows, Held, Release};
+use super::gate::{Gate, Ticket};
 
 /// Changes that are waited for together.
 const BATCH: usize = 512;
@@ -17,7 +18,8 @@ const BATCH: usize = 512;
 #[derive(Debug, Default)]
 pub(super) struct After {
     pub(super) statuses: Vec<PolicyStatus>,
-    pub(super) covered: Vec<PodKey>,
+    /// Ports to open.
+    pub(super) to_open: Vec<Ticket>,
     pub(super) answers: Vec<Held>,
     /// Where the flows are that the answers asked for.
     pub(super) keys: Vec<String>,
@@ -25,10 +27,9 @@ pub(super) struct After {
 
 /// Waits for flows, and then tells what waits for them.
 pub(super) async fn carry_on(
-    (bridge, release): (Bridge, Release),
+    (bridge, release, gate): (Bridge, Release, Gate),
     mut after_rx: mpsc::UnboundedReceiver<After>,
     statuses_tx: mpsc::UnboundedSender<Vec<PolicyStatus>>,
-    covered_tx: mpsc::UnboundedSender<PodKey>,
 ) {
     let mut batch = Vec::new();
     while after_rx.recv_many(&mut batch, BATCH).await > 0 {
@@ -46,8 +47,8 @@ pub(super) async fn carry_on(
                 false => Flows::There,
             };
             after.answers.into_iter().for_each(|held| release.after(held, flows));
-            for pod in after.covered {
-                let _ = covered_tx.send(pod);
+            for ticket in after.to_open {
+                gate.open(&ticket);
             }
             if !after.statuses.is_empty() {
                 let _ = statuses_tx.send(after.statuses);

@@ -37,6 +37,13 @@ impl Pods {
         Some(Event::PodUp(pod))
     }
 
+    /// A Pod that was listed before, or is by now, has this port.
+    pub(super) fn moved(&mut self, record: &PodRecord) -> Option<Event> {
+        let pod = local_pod(record)?;
+        let before = self.known.insert(record.attachment.clone(), pod.clone());
+        (before.as_ref() != Some(&pod)).then_some(Event::PodUp(pod))
+    }
+
     /// A Pod's port is gone, or was never made.
     pub(super) fn down(&mut self, attachment: &Attachment) -> Option<Event> {
         self.early.remove(attachment);
@@ -105,6 +112,11 @@ mod tests {
         assert!(pods.list(std::slice::from_ref(&a)).is_empty());
         assert!(pods.list(&[a.clone(), b.clone()]).is_empty());
         assert_eq!(words(&pods.list(std::slice::from_ref(&b))), ["down c1"]);
+        // A list may tell of another number first.
+        let moved = PodRecord { ofport: OfPort(73), ..b.clone() };
+        assert_eq!(pods.moved(&moved).into_iter().len(), 1);
+        assert!(pods.moved(&moved).is_none());
+        assert_eq!(words(&pods.list(std::slice::from_ref(&b))), ["up 71"]);
         // Another sandbox of the same Pod takes over when one of two goes.
         let mut other = mk_record("c3", 72);
         other.pod = b.pod.clone();

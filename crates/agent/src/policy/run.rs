@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
+use cni_api::Attachment;
 use jiff::{SignedDuration, Zoned};
 use kube_io::Client;
 use kube_io::controlplane::Controlplane;
@@ -26,9 +27,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::after::{After, carry_on};
 use super::audit::{self, AuditConfig, AuditFile};
+use super::closings::Closings;
 use super::dns::{self, Held, Release};
 use super::feed::{self, Fed, Taken};
-use super::gate::{Gate, GateEvent};
+use super::gate::{Gate, GateEvent, Ticket};
 use super::known::{KeptName, Known, KnownNames, today};
 use super::names_page::AskNames;
 use super::pods::{Pods, local_pod};
@@ -114,6 +116,7 @@ struct Running {
     bridge: Bridge,
     started: Instant,
     pods: Pods,
+    closings: Closings,
     records: Vec<PodRecord>,
     names: [BTreeSet<String>; 3],
     broken: BTreeSet<Kind>,
@@ -157,11 +160,10 @@ impl PolicyLoop {
         };
         let mut fed_rx = feed::start(&self.controlplane, taken);
         let (after_tx, after_rx) = mpsc::unbounded_channel();
-        let (covered_tx, mut covered_rx) = mpsc::unbounded_channel();
         let (statuses_tx, statuses_rx) = mpsc::unbounded_channel();
         let release = Release::start(&self.bridge, self.dns_counts);
-        let way = (self.bridge.clone(), release.clone());
-        tokio::spawn(carry_on(way, after_rx, statuses_tx, covered_tx));
+        let way = (self.bridge.clone(), release.clone(), self.gate.clone());
+        tokio::spawn(carry_on(way, after_rx, statuses_tx));
         tokio::spawn(report::run(self.controlplane.clone(), self.node.clone(), statuses_rx));
         let (versions_tx, mut versions_rx) = mpsc::unbounded_channel();
         let known = Known::new(&self.state_dir);
@@ -179,6 +181,7 @@ impl PolicyLoop {
             bridge: self.bridge.clone(),
             started: Instant::now(),
             pods: Pods::default(),
+            closings: Closings::default(),
             records: Vec::new(),
             names: Default::default(),
             broken: BTreeSet::new(),
@@ -200,6 +203,7 @@ impl PolicyLoop {
         services.follows_tx.send_replace(true);
         let held = first_lists(&mut fed_rx, &known).await;
         running.take(held);
+        self.gate.policies_in_force();
 
         let mut fed = Vec::new();
         let mut answers = Vec::new();
@@ -214,26 +218,22 @@ impl PolicyLoop {
                     running.take(std::mem::take(&mut fed));
                 }
                 Some(event) = self.gate_rx.recv() => match event {
-                    GateEvent::Made(record) => {
+                    GateEvent::Made(record, ticket) => {
                         ask_version(&self.client, &record, &versions_tx);
+                        running.closings.made(ticket);
                         running.made(record);
                     }
-                    GateEvent::Removed(attachment) => {
-                        running.records.retain(|record| record.attachment != attachment);
-                        let event = running.pods.down(&attachment);
-                        running.step(event.into_iter().collect());
-                    }
+                    GateEvent::Moved(record, ticket) => running.moved(&record, ticket),
+                    GateEvent::Overdue(ticket) => running.closings.overdue(&ticket),
+                    GateEvent::Removed(attachment) => running.removed(&attachment),
                 },
                 Some((record, version)) = versions_rx.recv() => match version {
                     Some(version) => running.waits(&record, version),
-                    None => self.gate.open(&record.attachment),
-                },
-                Some(pod) = covered_rx.recv() => {
-                    let of_pod = |record: &&PodRecord| is_of(record, &pod);
-                    for record in running.records.iter().filter(of_pod) {
-                        self.gate.open(&record.attachment);
+                    None => {
+                        let ticket = running.closings.covered(&record.attachment);
+                        ticket.into_iter().for_each(|ticket| _ = self.gate.open(&ticket));
                     }
-                }
+                },
                 // Nobody tells anything where no Services are served.
                 Some(first) = services.told_rx.recv() => {
                     let rest = std::iter::from_fn(|| services.told_rx.try_recv().ok());
@@ -377,7 +377,7 @@ impl Running {
         }
         let mut changes = Changes::of(OWNER);
         let mut after = After { answers, ..After::default() };
-        let (mut synced, mut asked) = (false, Vec::new());
+        let (mut synced, mut asked, mut covered) = (false, Vec::new(), Vec::new());
         let has_answers = !after.answers.is_empty();
         self.realizer.step_into(self.started.elapsed(), events, &mut |op| match op {
             Op::Set { key, flows } => {
@@ -395,7 +395,7 @@ impl Running {
                 }
                 after.statuses.push(status);
             }
-            Op::PodCovered(pod) => after.covered.push(pod),
+            Op::PodCovered(pod) => covered.push(pod),
             Op::Resolve(name) => asked.push(name),
         });
         // With too many to be asked for at once, the rest comes again later.
@@ -409,7 +409,12 @@ impl Running {
             tracing::info!(policies = self.realizer.n_policies(), "policies are in force");
             self.bridge.synced(OWNER);
         }
-        if !after.statuses.is_empty() || !after.covered.is_empty() || has_answers {
+        for record in
+            self.records.iter().filter(|record| covered.iter().any(|pod| is_of(record, pod)))
+        {
+            after.to_open.extend(self.closings.covered(&record.attachment));
+        }
+        if !after.statuses.is_empty() || !after.to_open.is_empty() || has_answers {
             let _ = self.after_tx.send(after);
         }
         if changed || synced {
@@ -481,6 +486,23 @@ impl Running {
         let event = self.pods.up(&record);
         self.records.retain(|known| known.attachment != record.attachment);
         self.records.push(record);
+        self.step(event.into_iter().collect());
+    }
+
+    /// A Pod of before has this port: it is opened once policies have followed.
+    fn moved(&mut self, record: &PodRecord, ticket: Ticket) {
+        let event = self.pods.moved(record);
+        self.step(event.into_iter().collect());
+        let to_open: Vec<Ticket> = self.closings.moved(ticket).into_iter().collect();
+        if !to_open.is_empty() {
+            let _ = self.after_tx.send(After { to_open, ..After::default() });
+        }
+    }
+
+    fn removed(&mut self, attachment: &Attachment) {
+        self.records.retain(|record| record.attachment != *attachment);
+        self.closings.removed(attachment);
+        let event = self.pods.down(attachment);
         self.step(event.into_iter().collect());
     }
 

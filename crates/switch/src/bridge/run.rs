@@ -95,6 +95,9 @@ pub(super) async fn run(
     for owner in &config.owners {
         keeper.step(Event::Register(*owner));
     }
+    for owner in &config.first_owners {
+        keeper.step(Event::RegisterFirst(*owner));
+    }
     keeper.connect(&config);
     let sync_deadline = Instant::now() + config.sync_deadline;
     let mut waiting_for_sync = true;

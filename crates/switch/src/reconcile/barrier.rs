@@ -10,10 +10,10 @@ use super::types::{BarrierId, Op, Owner, Refusal};
 /// Somebody who waits.
 #[derive(Debug)]
 pub(super) struct Barrier {
-    id: BarrierId,
+    pub(super) id: BarrierId,
     /// The changes that have to be on the switch.
     seq: u64,
-    scope: Option<(Owner, Arc<str>)>,
+    pub(super) scope: Option<(Owner, Arc<str>)>,
     /// What was refused while it waited.
     pub(super) refusals: Vec<Refusal>,
 }

@@ -136,6 +136,9 @@ impl State {
     pub(super) fn dumped(&mut self, dump: Dump) {
         let Some(mut dumping) = self.dumping.take() else { return };
         let first = !self.dumped;
+        if first {
+            self.look_whether_empty(&dump);
+        }
         let mut n_repaired = 0;
         if !matches!(dump.scope, DumpScope::Table(_)) && !dumping.objects_touched {
             let groups = dump.groups.into_iter().map(|(id, g)| (id, g.map(Group::normalize)));

@@ -41,6 +41,8 @@ pub(super) struct Owners {
     sets: Vec<WantedSet>,
     free: Vec<SetId>,
     registered: BTreeSet<Owner>,
+    /// Those without whose flows an empty switch gets none.
+    first: BTreeSet<Owner>,
     synced: BTreeSet<Owner>,
 }
 
@@ -101,8 +103,19 @@ impl Owners {
         self.registered.insert(owner);
     }
 
+    /// The owner takes part, and an empty switch waits for it.
+    pub(super) fn register_first(&mut self, owner: Owner) {
+        self.registered.insert(owner);
+        self.first.insert(owner);
+    }
+
     pub(super) fn mark_synced(&mut self, owner: Owner) {
         self.synced.insert(owner);
+    }
+
+    /// Whether all those are synced that an empty switch waits for.
+    pub(super) fn first_synced(&self) -> bool {
+        self.first.is_subset(&self.synced)
     }
 
     /// Whether there are owners and all of them are synced.

@@ -42,7 +42,9 @@ pub struct State {
     pub(super) ripe_meters: Option<RipeMeters>,
     /// Whether what nobody claims may be deleted.
     pub(super) gate_open: bool,
-    mode: SyncMode,
+    pub(super) mode: SyncMode,
+    /// Whether the switch had no flow of ours when it was read after connecting.
+    pub(super) found_empty: bool,
     pub(super) cookie_marker: u16,
     first_sync_done: bool,
     pub(super) n_repaired: u64,
@@ -103,6 +105,7 @@ impl State {
     pub fn step(&mut self, event: Event) -> Vec<Op> {
         match event {
             Event::Register(owner) => self.owners.register(owner),
+            Event::RegisterFirst(owner) => self.owners.register_first(owner),
             Event::Set { owner, key, intents } => self.set(owner, &key, intents),
             Event::Remove { owner, key } => self.remove(owner, &key),
             Event::Synced(owner) => {
@@ -157,6 +160,8 @@ impl State {
             silent: self.silent,
             dumped: self.dumped,
             owners_synced: self.gate_open,
+            first_owners_synced: self.may_begin(),
+            held: self.connected && self.dumped && self.is_held(),
             first_sync_done: self.first_sync_done,
             n_pending: self.flows.counts.n_pending
                 + self.groups.to_send().len()
@@ -203,8 +208,11 @@ impl State {
 
     /// Sends what has to be sent, if something may be sent now.
     fn flush(&mut self) {
-        let held = self.mode == SyncMode::ReplaceLayout && !self.gate_open;
-        if !self.connected || !self.dumped || self.in_flight.is_some() || held {
+        if !self.connected || !self.dumped || self.in_flight.is_some() {
+            return;
+        }
+        if self.is_held() {
+            self.resolve_barriers_of_nothing();
             return;
         }
         match self.next_batch() {

@@ -1,5 +1,6 @@
 //! The state machine against a switch of a few lines, step by step.
 
+mod hold;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -32,7 +32,9 @@ pub struct BarrierId(pub u64);
 /// Whether something may be sent before all owners are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// As soon as it is wanted.
+    /// As soon as it is wanted, to a switch that has flows of ours already. One that has none gets
+    /// nothing before the owners are synced that registered so ([`Event::RegisterFirst`]), or the
+    /// deadline passed; then everything in one bundle.
     #[default]
     Incremental,
     /// Not before all owners are synced (or the deadline passed); then everything, deletions
@@ -45,6 +47,9 @@ pub enum SyncMode {
 pub enum Event {
     /// An owner takes part: what nobody claims is not deleted before it is synced.
     Register(Owner),
+    /// An owner takes part, and a switch without flows of ours gets none before it is synced: what
+    /// it adds takes away from what the others allow.
+    RegisterFirst(Owner),
     /// This, and only this, is wanted under the key from now on.
     Set {
         /// Whose key.
@@ -169,6 +174,11 @@ pub struct StateSummary {
     pub dumped: bool,
     /// Whether all owners are synced, or are not waited for any more.
     pub owners_synced: bool,
+    /// Whether those of them are synced that an empty switch waits for, or are not waited for any
+    /// more.
+    pub first_owners_synced: bool,
+    /// Whether nothing is sent for now, because not all are synced that have to be before it.
+    pub held: bool,
     /// Whether everything wanted was on the switch, and nothing else, at least once.
     pub first_sync_done: bool,
     /// Changes that are not on the switch yet.

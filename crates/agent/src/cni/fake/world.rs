@@ -105,6 +105,8 @@ pub struct World {
     pub ports: BTreeMap<HostIfName, PodRecord>,
     /// Flows: who has some, and for which number.
     pub flows: BTreeMap<Attachment, OfPort>,
+    /// Pods of before whose ports are closed until policies follow.
+    pub closed: BTreeSet<Attachment>,
     /// Addresses that have connections.
     pub connections: BTreeSet<IpAddr>,
     /// Who was announced.

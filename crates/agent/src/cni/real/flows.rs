@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cni_api::Attachment;
-use openflow::{Flow, FlowKey, Intent, OfPort};
+use openflow::{Field, Flow, FlowKey, Intent, OfPort};
 use pipeline::{Category, NodeConfig, PodInterface, connectivity};
 use switch::bridge::{BarrierError, Bridge, Owner};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use tonic::async_trait;
 use tracing::warn;
 
 use super::super::model::PodRecord;
-use super::super::traits::{Flows, FlowsError};
+use super::super::traits::{Flows, FlowsError, PortState};
 use super::switch_gone;
 use crate::policy::Gate;
 
@@ -30,6 +30,9 @@ pub(super) struct RealFlows {
 
 /// How long a request waits for its Pod's policies: longer than they usually take.
 const GATE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long the first look at the switch is waited for.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 impl RealFlows {
     pub(super) fn new(bridge: Bridge, node: NodeConfig, gate: Option<Gate>) -> Self {
@@ -57,6 +60,20 @@ impl RealFlows {
             () = switch_gone(self.bridge.state()) => Err(switch_is_away()),
         }
     }
+}
+
+/// Whose packets these flows take, by port and MAC together.
+fn sources_in(flows: &[Flow], records: &[PodRecord]) -> BTreeSet<Attachment> {
+    let sources: BTreeSet<(u128, u128)> = flows
+        .iter()
+        .filter_map(|flow| {
+            let matching = &flow.matching;
+            Some((matching.exact(Field::InPort)?, matching.exact(Field::EthSrc)?))
+        })
+        .collect();
+    let source = |record: &PodRecord| (record.ofport.0.into(), record.mac.to_bits().into());
+    let there = records.iter().filter(|record| sources.contains(&source(record)));
+    there.map(|record| record.attachment.clone()).collect()
 }
 
 /// The key under which the bridge knows a Pod's flows.
@@ -88,7 +105,7 @@ impl Flows for RealFlows {
     async fn install(&self, record: &PodRecord) -> Result<(), FlowsError> {
         let key = key(&record.attachment);
         if let Some(gate) = &self.gate {
-            gate.close(record);
+            gate.close_new(record);
         }
         self.bridge.set(OWNER, &key, self.intents(record));
         let installed = async {
@@ -101,14 +118,38 @@ impl Flows for RealFlows {
         self.while_reachable(installed).await
     }
 
-    fn restore(&self, record: &PodRecord) {
+    async fn in_force(&self, records: &[PodRecord]) -> BTreeSet<Attachment> {
+        let all = || records.iter().map(|record| record.attachment.clone()).collect();
+        if self.gate.is_none() {
+            return all();
+        }
+        let mut state_rx = self.bridge.state();
+        let read = state_rx.wait_for(|state| state.connected && state.dumped);
+        match timeout(LOOK_PATIENCE, read).await.ok().and_then(Result::ok).map(|state| state.held) {
+            // A switch that comes to be there later starts anew, without flows.
+            None | Some(true) => return all(),
+            Some(false) => {}
+        }
+        match self.bridge.flows_on_switch(OWNER).await {
+            Ok(flows) => sources_in(&flows, records),
+            Err(error) => {
+                warn!(error = %error, "flows of Pods cannot be read: they are kept closed for a moment");
+                BTreeSet::new()
+            }
+        }
+    }
+
+    fn restore(&self, record: &PodRecord, port: PortState) {
         let key = key(&record.attachment);
         if record.ofport == OfPort::NONE {
             warn!(port = %record.host_name, "port without a number gets no flows");
             self.bridge.remove(OWNER, &key);
-        } else {
-            self.bridge.set(OWNER, &key, self.intents(record));
+            return;
         }
+        if let (PortState::Closed, Some(gate)) = (port, &self.gate) {
+            gate.close_moved(record);
+        }
+        self.bridge.set(OWNER, &key, self.intents(record));
     }
 
     async fn remove(&self, attachment: &Attachment) -> Result<(), FlowsError> {
@@ -137,5 +178,24 @@ impl Flows for RealFlows {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::mk_record;
+
+    #[test]
+    fn a_pod_is_on_the_switch_by_its_port_and_its_mac() {
+        let (a, b) = (mk_record("c1", 70), mk_record("c2", 71));
+        let flow = |record: &PodRecord, port: u32| {
+            let matching = openflow::Match::new().in_port(OfPort(port)).eth_src(record.mac);
+            Flow::new(openflow::TableId(0), 1, matching)
+        };
+        let of_port = Flow::new(openflow::TableId(0), 1, openflow::Match::new().in_port(b.ofport));
+        let flows = [flow(&a, 70), flow(&b, 72), of_port];
+        let there = sources_in(&flows, &[a.clone(), b]);
+        assert_eq!(there, BTreeSet::from([a.attachment]));
     }
 }

@@ -39,6 +39,28 @@ async fn pods_whose_ports_were_lost_get_them_again() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no note is left");
 }
 
+/// Flows of policies hang on the port: whoever gets another one waits for them, and nobody else.
+#[tokio::test]
+async fn pods_of_before_are_closed_unless_their_flows_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = restart_with_journal(FakeNode::default(), dir.path()).await;
+    for container in ["there", "no-flows", "other-port", "no-port"] {
+        rig.create_netns(container);
+        rig.add(container).await.unwrap();
+    }
+    let attachment = |name: &str| cni_api::Attachment::new(name, "eth0").unwrap();
+    {
+        let mut world = rig.fake.world();
+        world.flows.remove(&attachment("no-flows"));
+        world.flows.insert(attachment("other-port"), openflow::OfPort(999));
+        world.ports.retain(|_, port| port.attachment != attachment("no-port"));
+    }
+    let rig = restart_with_journal(rig.fake, dir.path()).await;
+    let world = rig.fake.world();
+    assert_eq!(world.closed, ["no-flows", "no-port", "other-port"].map(attachment).into());
+    assert_eq!(world.flows.len(), 4, "they have their flows all the same");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_being_unmade_gets_no_port_again() {
     let dir = tempfile::tempdir().unwrap();
