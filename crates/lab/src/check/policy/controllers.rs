@@ -85,7 +85,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     flips.await_status(LED)?;
     let worst = flips.finish()?;
     let report = traffic.finish();
-    report.check_changed("controllers come and go", context.variant.datapath)?;
+    report.check_changed("controllers come and go", context.variant.datapath, 4 * N_CHANGES)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "changes": 4 * N_CHANGES,

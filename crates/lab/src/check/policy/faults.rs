@@ -103,7 +103,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         Ok(())
     })?;
     let changed_at = Instant::now();
-    while_changed.check_changed(&what, context.variant.datapath)?;
+    while_changed.check_changed(&what, context.variant.datapath, N_CHANGES)?;
     // What was changed last holds, on all nodes, and nothing is misjudged any more.
     await_policies(&world)?;
     wait_for(2 * FORGOTTEN, "the switch has forgotten older decisions", || {

@@ -32,6 +32,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     }
     let (lab, world) = start(context, "policyn", 2)?;
     let store = &lab.0;
+    let world = world.with_sctp(store)?;
     await_tiers(store)?;
     let mut seen = Seen::default();
     for scene in scenes() {
@@ -44,11 +45,12 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     context.progress.step("status");
     status(store)?;
     evaluation(store)?;
-    context.progress.step("statistics");
-    let counted_in = statistics(store, &world)?;
     carry_out(store, &gone(acnp("reject", "application", "5", &into_a("Reject", "y"))))?;
     context.progress.step("audit log");
     let n_lines = audit::run(store, &world)?;
+    context.progress.step("statistics");
+    rejects(store, &world)?;
+    let counted_in = statistics(store, &world)?;
     nothing_forbidden(store)?;
     Ok(Outcome::Passed(json!({
         "tables": seen.n_tables,

@@ -254,7 +254,7 @@ fn ports() -> Vec<Scene> {
                      - ports: [{port: 80}]\n  from: [{namespaceSelector: {matchLabels: {ns: \"y\"}}}]",
                 )],
                 |cell| {
-                    let any = cell.port() == 81 && !cell.tcp();
+                    let any = cell.port() == 81 && cell.udp();
                     let of_y = cell.port() == 80 && cell.tcp() && cell.from().0 == "y";
                     cell.to() != X_A || any || of_y
                 },
@@ -270,7 +270,30 @@ fn ports() -> Vec<Scene> {
                 )],
                 |cell| {
                     let tcp = cell.port() == 81 && cell.tcp();
-                    cell.to() != X_A || tcp || (cell.port() == 80 && !cell.tcp())
+                    cell.to() != X_A || tcp || (cell.port() == 80 && cell.udp())
+                },
+            )],
+        ),
+        scene(
+            "ingress at a port of SCTP",
+            vec![step(
+                vec![policy("x", "sctp", &into_a("ports: [{port: 80, protocol: SCTP}]"))],
+                |cell| cell.to() != X_A || (cell.port() == 80 && cell.sctp()),
+            )],
+        ),
+        scene(
+            "ingress at a named port of SCTP, beside TCP of one namespace",
+            vec![step(
+                vec![policy(
+                    "x",
+                    "sctp",
+                    "podSelector: {matchLabels: {pod: a}}\ningress:\n\
+                     - ports: [{port: serve-81-sctp, protocol: SCTP}]\n\
+                     - ports: [{port: 81}]\n  from: [{namespaceSelector: {matchLabels: {ns: \"y\"}}}]",
+                )],
+                |cell| {
+                    let tcp = cell.tcp() && cell.from().0 == "y";
+                    cell.to() != X_A || (cell.port() == 81 && (cell.sctp() || tcp))
                 },
             )],
         ),
@@ -315,6 +338,13 @@ fn egress() -> Vec<Scene> {
                 |cell| {
                     cell.from() != X_A || (cell.to().0 == "y" && cell.port() == 80 && cell.tcp())
                 },
+            )],
+        ),
+        scene(
+            "egress at a port of SCTP",
+            vec![step(
+                vec![policy("x", "e", &from_a("ports: [{port: 81, protocol: SCTP}]"))],
+                |cell| cell.from() != X_A || (cell.port() == 81 && cell.sctp()),
             )],
         ),
         scene(

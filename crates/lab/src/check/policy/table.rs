@@ -1,5 +1,6 @@
 //! The table of exchanges: all pairs of Pods, ports and protocols at once.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,8 +9,11 @@ use super::NAMES;
 use crate::cluster;
 use crate::error::{LabError, Result};
 use crate::interrupt::{self, wait_for};
+use crate::layout::NodeLayout;
+use crate::ovs;
 use crate::pods;
 use crate::probe;
+use crate::sctp::{self, Outcome};
 use crate::state::Store;
 use crate::up::POD_PATIENCE;
 
@@ -29,11 +33,19 @@ pub(in super::super) struct Place {
     pub(in super::super) addresses: Vec<std::net::IpAddr>,
 }
 
+impl Place {
+    fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.pod)
+    }
+}
+
 /// An exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Transport {
     Tcp,
     Udp,
+    /// The first half of an association.
+    Sctp,
 }
 
 /// One exchange of the table: from whom to whom, at which port.
@@ -62,15 +74,27 @@ impl Cell<'_> {
         self.transport == Transport::Tcp
     }
 
+    pub(super) fn udp(&self) -> bool {
+        self.transport == Transport::Udp
+    }
+
+    pub(super) fn sctp(&self) -> bool {
+        self.transport == Transport::Sctp
+    }
+
     /// Whether the exchange succeeds, with the right one answering.
     fn succeeds(&self, within: Duration) -> bool {
         let netns = &self.from.netns;
         let answer = match self.transport {
-            Transport::Tcp => probe::tcp_who(netns, self.target, within),
-            Transport::Udp => probe::udp_who(netns, self.target, within),
+            Transport::Tcp => probe::tcp_who(netns, self.target, within).map(|answer| answer.pod),
+            Transport::Udp => probe::udp_who(netns, self.target, within).map(|answer| answer.pod),
+            Transport::Sctp => {
+                // Whatever refuses it, it did not get through.
+                let outcome = sctp::ask(netns, None, self.target, within);
+                return matches!(outcome, Ok(Outcome::Answered(answer)) if answer.name == self.to.key());
+            }
         };
-        let name = format!("{}/{}", self.to.namespace, self.to.pod);
-        answer.is_ok_and(|answer| answer.pod == name)
+        answer.is_ok_and(|pod| pod == self.to.key())
     }
 
     fn words(&self) -> String {
@@ -85,6 +109,10 @@ pub(super) type Allows = dyn Fn(&Cell<'_>) -> bool + Sync;
 /// All Pods of the table.
 pub(in super::super) struct World {
     pub(in super::super) places: Vec<Place>,
+    /// Who answers over SCTP, if that is tried.
+    sctp: Vec<sctp::Server>,
+    /// Whose connection tracking is to forget between rounds, if it is.
+    nodes: Vec<NodeLayout>,
 }
 
 impl World {
@@ -105,7 +133,7 @@ impl World {
                 places.push(Place { namespace, pod, netns, addresses });
             }
         }
-        let world = Self { places };
+        let world = Self { places, sctp: Vec::new(), nodes: Vec::new() };
         for place in &world.places {
             for target in world.targets(place) {
                 let what = format!("{}/{} answers at {target}", place.namespace, place.pod);
@@ -138,6 +166,17 @@ impl World {
         Ok(world)
     }
 
+    /// Tries SCTP too from now on. The kernel need not have it: packets are made by hand.
+    pub(super) fn with_sctp(mut self, store: &Store) -> Result<Self> {
+        let nodes = store.get().nodes;
+        self.nodes = nodes.iter().map(|node| store.layout().node(&node.name)).collect();
+        for place in &self.places {
+            let server = sctp::Server::start(&place.netns, &place.key(), &place.addresses, &PORTS);
+            self.sctp.push(server?);
+        }
+        Ok(self)
+    }
+
     fn targets(&self, place: &Place) -> Vec<SocketAddr> {
         let each = |ip: &std::net::IpAddr| PORTS.map(|port| SocketAddr::new(*ip, port));
         place.addresses.iter().flat_map(each).collect()
@@ -153,6 +192,10 @@ impl World {
 
     fn cells(&self) -> Vec<Cell<'_>> {
         let mut cells = Vec::new();
+        let transports: &[Transport] = match self.sctp.is_empty() {
+            true => &[Transport::Tcp, Transport::Udp],
+            false => &[Transport::Tcp, Transport::Udp, Transport::Sctp],
+        };
         for from in &self.places {
             for to in &self.places {
                 // A Pod reaches itself without the switch.
@@ -160,7 +203,7 @@ impl World {
                     continue;
                 }
                 for target in self.targets(to) {
-                    for transport in [Transport::Tcp, Transport::Udp] {
+                    for transport in transports.iter().copied() {
                         cells.push(Cell { from, to, target, transport });
                     }
                 }
@@ -173,31 +216,37 @@ impl World {
         self.cells().len()
     }
 
+    /// Exchanges that are tried at the same time: all of TCP and UDP; of SCTP those at one port and
+    /// one way, because Open vSwitch's own connection tracking (3.1) takes all SCTP between two
+    /// addresses for one connection.
+    fn rounds(&self) -> Vec<Vec<Cell<'_>>> {
+        let mut rounds: BTreeMap<Option<(u16, bool)>, Vec<Cell<'_>>> = BTreeMap::new();
+        for cell in self.cells() {
+            let round = cell.sctp().then(|| (cell.port(), cell.from() > cell.to()));
+            rounds.entry(round).or_default().push(cell);
+        }
+        rounds.into_values().collect()
+    }
+
     /// The exchanges that are not as they should be.
-    fn wrong(&self, allows: &Allows, within: Duration) -> Vec<String> {
-        let cells = self.cells();
-        let outcomes: Vec<bool> = std::thread::scope(|scope| {
-            let ask = |cell: &Cell<'_>| cell.succeeds(within);
-            let threads: Vec<_> = cells
-                .iter()
-                .map(|cell| {
-                    let builder = std::thread::Builder::new().stack_size(128 * 1024);
-                    builder.spawn_scoped(scope, move || ask(cell))
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.is_ok_and(|thread| thread.join().unwrap_or(false)))
-                .collect()
-        });
-        let pairs = cells.iter().zip(outcomes);
-        pairs
-            .filter(|(cell, passed)| allows(cell) != *passed)
-            .map(|(cell, passed)| {
-                let word = if passed { "passes" } else { "does not pass" };
-                format!("{} {word}", cell.words())
-            })
-            .collect()
+    fn wrong(&self, allows: &Allows, within: Duration) -> Result<Vec<String>> {
+        let mut wrong = Vec::new();
+        for cells in self.rounds() {
+            if !self.sctp.is_empty() {
+                for node in &self.nodes {
+                    ovs::appctl(node, &["dpctl/flush-conntrack"])?;
+                }
+            }
+            let outcomes = try_all(&cells, within);
+            let pairs = cells.iter().zip(outcomes);
+            wrong.extend(pairs.filter(|(cell, passed)| allows(cell) != *passed).map(
+                |(cell, passed)| {
+                    let word = if passed { "passes" } else { "does not pass" };
+                    format!("{} {word}", cell.words())
+                },
+            ));
+        }
+        Ok(wrong)
     }
 
     /// Waits until all exchanges are as they should be.
@@ -205,7 +254,7 @@ impl World {
         let deadline = Instant::now() + within * interrupt::patience();
         let mut wait = FIRST_WAIT;
         loop {
-            let wrong = self.wrong(allows, wait);
+            let wrong = self.wrong(allows, wait)?;
             if wrong.is_empty() {
                 return Ok(());
             }
@@ -221,4 +270,22 @@ impl World {
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
+}
+
+/// Tries exchanges at the same time, and says which succeed.
+fn try_all(cells: &[Cell<'_>], within: Duration) -> Vec<bool> {
+    std::thread::scope(|scope| {
+        let ask = |cell: &Cell<'_>| cell.succeeds(within);
+        let threads: Vec<_> = cells
+            .iter()
+            .map(|cell| {
+                let builder = std::thread::Builder::new().stack_size(128 * 1024);
+                builder.spawn_scoped(scope, move || ask(cell))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.is_ok_and(|thread| thread.join().unwrap_or(false)))
+            .collect()
+    })
 }

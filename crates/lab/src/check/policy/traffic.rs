@@ -24,10 +24,6 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// A connection that is allowed is there after this time, even on a busy machine.
 const CONNECTED: Duration = Duration::from_secs(5);
 
-/// While policies change, Open vSwitch 3.1's own datapath may judge one in so many packets by what it
-/// cached for others, though its flows are right (ARCHITECTURE.md); the kernel's may not.
-const MISJUDGED: u64 = 50;
-
 /// A pair of places with the port that is tried.
 pub(in super::super) type Way<'a> = (&'a Place, &'a Place, u16);
 
@@ -67,11 +63,19 @@ impl Report {
         self.n_denied + self.n_connections + n_datagrams
     }
 
-    /// As [`Self::check`], where policies were changed meanwhile; few of all may be wrong on a datapath
-    /// that mistakes what it cached.
-    pub(in super::super) fn check_changed(&self, what: &str, datapath: Datapath) -> Result<()> {
+    /// As [`Self::check`], where policies were changed so often meanwhile. After a change, Open vSwitch
+    /// 3.1's own datapath may judge a packet by what it cached for others, though its flows are right
+    /// (ARCHITECTURE.md): no more than one for each change. The kernel's may not.
+    pub(in super::super) fn check_changed(
+        &self,
+        what: &str,
+        datapath: Datapath,
+        n_changes: usize,
+    ) -> Result<()> {
         match datapath {
-            Datapath::Netdev if self.n_wrong * MISJUDGED <= self.n_tried() => Ok(()),
+            Datapath::Netdev if usize::try_from(self.n_wrong).is_ok_and(|n| n <= n_changes) => {
+                Ok(())
+            }
             Datapath::Netdev | Datapath::System => self.check(what),
         }
     }
