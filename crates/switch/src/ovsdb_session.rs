@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 pub use bridges::BridgeSpec;
-pub use ports::{PortError, PortSelector, PortSpec};
+pub use ports::{PortError, PortSelector, PortSpec, Unmarked};
 
 /// How to reach the database, and how patient to be.
 #[derive(Clone, Debug)]

@@ -237,6 +237,11 @@ pub(super) fn is_port_of(ids: &BTreeMap<String, String>, attachment: &Attachment
         && text(external_id::IF_DEV).unwrap_or(USUAL_IFNAME) == attachment.ifname.as_str()
 }
 
+/// Whether a port has no notes that say what kind of port it is.
+pub(super) fn is_unmarked(ids: &BTreeMap<String, String>) -> bool {
+    !ids.contains_key(external_id::TYPE) && !ids.contains_key(external_id::CONTAINER_ID)
+}
+
 /// The MAC of a Pod with these addresses: made from them, so that a neighbour entry which outlives
 /// a Pod is still right for the next one with its address.
 pub fn mac_for(ips: &[IpAddr]) -> MacAddr {

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::failure::chain;
-use super::model::{PodRecord, is_port_of};
+use super::model::{PodRecord, is_port_of, is_unmarked};
 use super::server::{Node, Server, Shared};
 use super::store::EntryState;
 use super::traits::PortState;
@@ -43,7 +43,9 @@ pub(super) struct Renumbered {
 pub(super) enum PortSeen {
     /// It is there.
     There,
-    /// Somebody deleted it, or its notes: it has to be made again.
+    /// It is there, and somebody took its notes away: it gets them back.
+    Unmarked,
+    /// Somebody deleted it: it has to be made again.
     Gone,
 }
 
@@ -73,17 +75,16 @@ pub(super) fn decide<'a>(
         ports.insert(view.port.name.clone(), view);
     }
     let number = |record: &PodRecord| {
-        let view = ports
-            .get(record.host_name.as_str())
-            .filter(|view| is_port_of(&view.port.external_ids, &record.attachment));
-        match view {
-            None => Some((OfPort::NONE, PortSeen::Gone)),
-            Some(view) => {
-                view.interface.ofport?;
-                let ofport = view.interface.valid_ofport().map_or(OfPort::NONE, OfPort);
-                Some((ofport, PortSeen::There))
-            }
-        }
+        let gone = Some((OfPort::NONE, PortSeen::Gone));
+        let Some(view) = ports.get(record.host_name.as_str()) else { return gone };
+        let notes = &view.port.external_ids;
+        let port = match is_port_of(notes, &record.attachment) {
+            true => PortSeen::There,
+            false if is_unmarked(notes) => PortSeen::Unmarked,
+            false => return gone,
+        };
+        view.interface.ofport?;
+        Some((view.interface.valid_ofport().map_or(OfPort::NONE, OfPort), port))
     };
     let mut changes: Vec<Renumbered> = known
         .into_iter()
@@ -156,10 +157,11 @@ impl Shared {
         if ofport != was {
             self.follow_port(&node, record.clone());
         }
-        if change.port == PortSeen::There {
-            return Outcome::Settled;
+        match change.port {
+            PortSeen::There => Outcome::Settled,
+            PortSeen::Unmarked => note_again(&node, &record).await,
+            PortSeen::Gone => self.remake_port(&node, &record).await,
         }
-        self.remake_port(&node, &record).await
     }
 
     /// The Pod's flows follow to the port that it has now. It stays closed until those of policies
@@ -187,6 +189,20 @@ impl Shared {
                 warn!(pod = %record.pod, error = chain(&failure), "port not made again");
                 Outcome::TryAgain
             }
+        }
+    }
+}
+
+/// Gives a port its notes back.
+async fn note_again(node: &Node, record: &PodRecord) -> Outcome {
+    match node.ports.add(record).await {
+        Ok(()) => {
+            warn!(pod = %record.pod, port = %record.host_name, "port lost its notes: noted again");
+            Outcome::Settled
+        }
+        Err(failure) => {
+            warn!(pod = %record.pod, error = chain(&failure), "port not noted again");
+            Outcome::TryAgain
         }
     }
 }
@@ -256,6 +272,17 @@ mod tests {
                 .collect();
             assert_eq!(seen, want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_port_without_notes_keeps_its_number() {
+        let a = mk_record("a", 70);
+        let mut rows = mk_rows(&[(&a, Some(70))]);
+        for port in rows.ports.values_mut() {
+            Arc::make_mut(port).external_ids.clear();
+        }
+        let seen = decide([&a], "br-int", &rows);
+        assert_eq!((seen[0].ofport, seen[0].port), (OfPort(70), PortSeen::Unmarked));
     }
 
     #[test]

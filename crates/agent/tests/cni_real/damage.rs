@@ -96,3 +96,28 @@ fn while_open_vswitch_is_away_requests_fail_and_succeed_afterwards() {
     node.del("two", "").unwrap();
     node.wait_empty();
 }
+
+#[test]
+#[ignore = "needs root: make test"]
+fn a_port_whose_notes_were_cleared_gets_them_back() {
+    let mut node = Node::start();
+    let pod = mk_pod();
+    let result = node.add("one", &pod).unwrap();
+    let name = host_name_of(&result);
+    let number = |node: &Node| node.ovs.vsctl(&["get", "Interface", &name, "ofport"]);
+    let before = number(&node);
+    let clear = |node: &Node| node.ovs.vsctl(&["clear", "Port", &name, "external_ids"]);
+    clear(&node);
+    let is_whole = |node: &Node| node.check("one", &pod, &result).is_ok();
+    wait_until(DEADLINE, "CHECK finds nothing wrong", || is_whole(&node));
+    assert_eq!(number(&node), before);
+    pod.sh("ping -c 1 -W 2 10.77.1.1");
+    // While there is no agent.
+    node.stop_agent();
+    clear(&node);
+    node.start_agent();
+    wait_until(DEADLINE, "CHECK finds nothing wrong after a start", || is_whole(&node));
+    pod.sh("ping -c 1 -W 2 10.77.1.1");
+    node.del("one", "").unwrap();
+    node.wait_empty();
+}

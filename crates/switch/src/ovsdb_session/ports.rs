@@ -32,6 +32,18 @@ pub struct PortSpec {
     pub mtu_request: Option<u32>,
     /// VLAN of the port.
     pub tag: Option<u16>,
+    /// What a port of this name without any of these notes is.
+    pub unmarked: Unmarked,
+}
+
+/// What a port is that has the name of a wanted one and none of its notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Unmarked {
+    /// Somebody else's.
+    #[default]
+    Foreign,
+    /// The wanted one: the name is nobody else's, and its notes were taken away.
+    Ours,
 }
 
 /// Which ports to delete.
@@ -125,7 +137,10 @@ impl PortSpec {
         let Some(view) = rows.port_view(&self.name) else {
             return Ok(self.insertion(number));
         };
-        let ours = self.external_ids.iter().all(|(k, v)| view.port.external_ids.get(k) == Some(v));
+        let notes = &view.port.external_ids;
+        let is_marked = self.external_ids.iter().all(|(k, v)| notes.get(k) == Some(v));
+        let is_bare = !self.external_ids.keys().any(|key| notes.contains_key(key));
+        let ours = is_marked || (is_bare && self.unmarked == Unmarked::Ours);
         if view.bridge != self.bridge || !ours {
             return Err(PortError::Taken { name: self.name.clone(), bridge: view.bridge });
         }
@@ -136,6 +151,11 @@ impl PortSpec {
             && interface.mac == self.mac.map(|mac| mac.to_string())
             && interface.mtu_request == self.mtu_request.map(i64::from);
         let mut operations = Vec::new();
+        if !is_marked {
+            let here = vec![Condition::uuid(view.port_uuid)];
+            let pairs = self.external_ids.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+            operations.push(Operation::set_pairs(Table::Port, here, "external_ids", pairs));
+        }
         if !same {
             operations.push(Operation::Update {
                 table: Table::Interface,

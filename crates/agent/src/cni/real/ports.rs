@@ -8,7 +8,9 @@ use cni_api::Attachment;
 use openflow::OfPort;
 use ovsdb::{PortView, Snapshot};
 use switch::bridge::Bridge;
-use switch::ovsdb_session::{OvsdbError, OvsdbSession, PortError, PortSelector, PortSpec};
+use switch::ovsdb_session::{
+    OvsdbError, OvsdbSession, PortError, PortSelector, PortSpec, Unmarked,
+};
 use tonic::async_trait;
 use tracing::warn;
 
@@ -82,6 +84,8 @@ impl Ports for RealPorts {
         let name = record.host_name.as_str();
         let mut spec = PortSpec::new(&self.bridge, name).ofport_request(record.ofport);
         spec.external_ids = record.external_ids();
+        // Its name is made from the attachment's: no other port has it.
+        spec.unmarked = Unmarked::Ours;
         self.ovsdb.add_port(spec).await.map_err(|error| translate(error, "add", name))
     }
 
