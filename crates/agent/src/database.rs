@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use openflow::OfPort;
+use ovsdb::{OpenVSwitch, Snapshot};
 use switch::bridge::{BarrierError, Bridge};
 use switch::ovsdb_session::{OvsdbConfig, OvsdbSession};
 use tokio::sync::watch;
@@ -78,7 +79,12 @@ impl Database {
         stop: CancellationToken,
     ) -> Result<()> {
         let work = async {
-            if self.first_sync(restored).await? {
+            let first = tokio::select! {
+                // Flows cannot come to a bridge that is gone: they would be waited for in vain.
+                lost = self.taken_away() => return Err(lost),
+                first = self.first_sync(restored) => first?,
+            };
+            if first {
                 self.follow().await?;
             }
             // Nothing to do any more, which is no reason to end.
@@ -111,6 +117,32 @@ impl Database {
         Ok(true)
     }
 
+    /// What the node's flows hang on and is not there any more, in words.
+    fn lost(&self, rows: &Snapshot) -> Option<String> {
+        // Without the root nothing was read yet.
+        rows.root()?;
+        if rows.bridge(&self.name).is_none() {
+            return Some(format!("bridge {} was deleted", self.name));
+        }
+        let ports: Vec<_> = self.ports.iter().map(|(name, port)| (name.as_str(), *port)).collect();
+        gateway::moved_port(rows, &self.name, &ports)
+    }
+
+    /// Waits until something is lost that the node's flows hang on.
+    async fn taken_away(&self) -> anyhow::Error {
+        let mut rows_rx = self.ovsdb.subscribe();
+        loop {
+            let rows = rows_rx.borrow_and_update().clone();
+            if let Some(lost) = self.lost(&rows) {
+                return anyhow::anyhow!("{lost}: the agent starts again to make it anew");
+            }
+            if rows_rx.changed().await.is_err() {
+                // The session ended, and the agent with it.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Looks at what others do to the database.
     ///
     /// On the kernel's datapath whoever starts Open vSwitch has it keep the old datapath flows until
@@ -118,8 +150,6 @@ impl Database {
     /// that somebody deleted, or a port of the node itself that is gone or has another number, is
     /// made anew by starting again, for everything on the node hangs on it.
     async fn follow(&self) -> Result<()> {
-        let name = &self.name;
-        let ports: Vec<_> = self.ports.iter().map(|(name, port)| (name.as_str(), *port)).collect();
         let mut rows_rx = self.ovsdb.subscribe();
         // The switch may be away for long: what happens to the database meanwhile is seen all the
         // same.
@@ -127,17 +157,13 @@ impl Database {
         let mut ending: OptionFuture<BoxFuture<'_, ()>> = None.into();
         loop {
             let rows = rows_rx.borrow_and_update().clone();
-            if let Some((_, root)) = rows.root() {
-                if rows.bridge(name).is_none() {
-                    bail!("bridge {name} was deleted: the agent starts again to make it anew");
-                }
-                if let Some(moved) = gateway::moved_port(&rows, name, &ports) {
-                    bail!("{moved}: the agent starts again to make it anew");
-                }
-                if root.other_config.contains_key(RESTORE_WAIT) && !is_ending {
-                    ending = Some(self.end_wait().boxed()).into();
-                    is_ending = true;
-                }
+            if let Some(lost) = self.lost(&rows) {
+                bail!("{lost}: the agent starts again to make it anew");
+            }
+            let waits = |root: &OpenVSwitch| root.other_config.contains_key(RESTORE_WAIT);
+            if rows.root().is_some_and(|(_, root)| waits(root)) && !is_ending {
+                ending = Some(self.end_wait().boxed()).into();
+                is_ending = true;
             }
             tokio::select! {
                 changed = rows_rx.changed() => if changed.is_err() { return Ok(()) },

@@ -59,3 +59,33 @@ fn a_wait_for_the_switch_hides_nothing_of_the_database() {
     assert!(error.to_string().contains("was deleted"), "{error:#}");
     runtime.shutdown_timeout(DEADLINE);
 }
+
+/// Before its flows are in, they would be waited for in vain.
+#[test]
+#[ignore = "needs root: make test"]
+fn a_bridge_that_goes_before_its_first_flows_is_noticed() {
+    let netns = NamedNetns::new("cni-node").unwrap();
+    let mut ovs = Ovs::start(Some(&netns));
+    let runtime = netns.run(|| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    });
+    let (db_sock, mgmt) = (ovs.db_sock(), ovs.mgmt("br-int"));
+    let ovsdb = runtime.block_on(async {
+        let ovsdb = OvsdbSession::connect(OvsdbConfig::new(db_sock));
+        ovsdb.wait_connected(DEADLINE).await.unwrap();
+        ovsdb.ensure_bridge(BridgeSpec::secure("br-int", "netdev")).await.unwrap();
+        ovsdb
+    });
+    ovs.kill_vswitchd();
+    let settled = runtime.block_on(async {
+        let bridge = Bridge::start(BridgeConfig::new(mgmt, pipeline::fields::COOKIE_MARKER));
+        let database = Database { ovsdb, bridge, name: "br-int".into(), ports: vec![] };
+        let (_restored_tx, restored) = watch::channel(true);
+        tokio::spawn(database.settle(restored, CancellationToken::new()))
+    });
+    ovs.vsctl(&["--no-wait", "del-br", "br-int"]);
+    let ended = runtime.block_on(async { tokio::time::timeout(DEADLINE, settled).await });
+    let error = ended.expect("it is noticed").unwrap().unwrap_err();
+    assert!(error.to_string().contains("bridge br-int was deleted"), "{error:#}");
+    runtime.shutdown_timeout(DEADLINE);
+}
