@@ -139,6 +139,7 @@ mod tests {
             name: name.to_owned(),
             pod_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
             transport: "172.30.0.2".parse().unwrap(),
+            other_ips: Vec::new(),
         }
     }
 

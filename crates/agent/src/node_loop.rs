@@ -526,7 +526,7 @@ fn as_node(peer: &Peer) -> PeerNode {
         pod_cidrs: peer.pod_cidrs.clone(),
         gateway_ips: peer.gateways().collect(),
         node_ip: peer.transport,
-        other_ips: Vec::new(),
+        other_ips: peer.other_ips.clone(),
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Peer {
     pub pod_cidrs: Vec<IpNet>,
     /// Where tunnels to it end: of the same family as our own transport address.
     pub transport: IpAddr,
+    /// Its other addresses.
+    pub other_ips: Vec<IpAddr>,
 }
 
 impl Peer {
@@ -148,7 +150,9 @@ impl Peers {
             }
             let mut pod_cidrs = node.pod_cidrs.clone();
             pod_cidrs.sort_by_key(|cidr| matches!(cidr, IpNet::V6(_)));
-            let peer = Peer { name: node.name.clone(), pod_cidrs, transport };
+            let others = node.addresses.iter().copied().filter(|ip| *ip != transport);
+            let (name, other_ips) = (node.name.clone(), others.collect());
+            let peer = Peer { name, pod_cidrs, transport, other_ips };
             wanted.insert(node.name.clone(), peer);
         }
         (wanted, skipped)
@@ -175,7 +179,12 @@ mod tests {
     fn shown(ops: &[Op]) -> Vec<String> {
         ops.iter()
             .map(|op| match op {
-                Op::Set(peer) => format!("set {} via {}", peer.name, peer.transport),
+                Op::Set(peer) if peer.other_ips.is_empty() => {
+                    format!("set {} via {}", peer.name, peer.transport)
+                }
+                Op::Set(peer) => {
+                    format!("set {} via {} not {:?}", peer.name, peer.transport, peer.other_ips)
+                }
                 Op::Remove(peer) => format!("remove {}", peer.name),
                 Op::Skip { name, reason } => format!("skip {name}: {reason}"),
             })
@@ -188,7 +197,7 @@ mod tests {
         let own = mk_node("own", &["10.1.1.0/24"], &["172.30.0.1"]);
         let two = mk_node("two", &["10.1.2.0/24"], &["fd00::2", "172.30.0.2"]);
         let list = [own.clone(), two.clone()];
-        assert_eq!(shown(&peers.step(&list)), ["set two via 172.30.0.2"]);
+        assert_eq!(shown(&peers.step(&list)), ["set two via 172.30.0.2 not [fd00::2]"]);
         assert_eq!(peers.step(&list), []);
         let moved = mk_node("two", &["10.1.2.0/24"], &["172.30.0.9"]);
         assert_eq!(shown(&peers.step(&[own.clone(), moved])), ["set two via 172.30.0.9"]);
@@ -239,6 +248,7 @@ mod tests {
             name: "two".to_owned(),
             pod_cidrs: vec!["10.1.2.0/24".parse().unwrap(), "fd00:1:2::/64".parse().unwrap()],
             transport: "172.30.0.2".parse().unwrap(),
+            other_ips: Vec::new(),
         };
         let gateways: Vec<_> = peer.gateways().map(|ip| ip.to_string()).collect();
         assert_eq!(gateways, ["10.1.2.1", "fd00:1:2::1"]);
