@@ -36,7 +36,8 @@ impl Shared {
                 }
             }
             let record = entry.record;
-            self.tear_down(node, request.ipam.clone(), record, &Piece::ALL.into()).await?;
+            let ipam = request.ipam.clone().for_lease_of(&record);
+            self.tear_down(node, ipam, record, &Piece::ALL.into()).await?;
         }
         self.build(node, request).await
     }

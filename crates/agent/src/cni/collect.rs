@@ -119,11 +119,7 @@ impl Shared {
     /// The usual folder of leases, of the network that was noted. Another folder's leases are
     /// collected before the first one is taken from it.
     fn noted_ipam(&self, record: &PodRecord) -> IpamRequest {
-        let mut ipam = self.default_ipam(&record.attachment);
-        if !record.network.is_empty() {
-            ipam.network.clone_from(&record.network);
-        }
-        ipam
+        self.default_ipam(&record.attachment).for_lease_of(record)
     }
 
     /// Brings the journal to what the ports' notes say, and returns the Pods that run without a

@@ -30,7 +30,8 @@ impl Shared {
             let deleted = self.del_unknown(node, request).await;
             return self.or_later(attachment, deleted);
         };
-        let removed = self.remove(node, request.ipam.clone(), record.clone()).await;
+        let ipam = request.ipam.clone().for_lease_of(&record);
+        let removed = self.remove(node, ipam, record.clone()).await;
         if removed.as_ref().is_err_and(CniFailure::is_switch_away) {
             self.reaper.reap(Arc::clone(&node.net), record);
         }

@@ -96,6 +96,7 @@ impl Ipam for FakeNode {
             .await
             .map_err(|e| IpamError::Failed { action: "release", source: e.into() })?;
         let mut world = self.world();
+        world.released_from.push(request.network.clone());
         let ips: Vec<_> = world.leases_of(&request.attachment).collect();
         for ip in ips {
             world.release(ip);

@@ -138,6 +138,18 @@ pub struct IpamRequest {
     pub cni_path: String,
 }
 
+impl IpamRequest {
+    /// About the lease that this interface has: in the folder of the network by whose name it was
+    /// taken, whatever the configuration calls it by now.
+    #[must_use]
+    pub fn for_lease_of(mut self, record: &PodRecord) -> Self {
+        if !record.network.is_empty() {
+            self.network.clone_from(&record.network);
+        }
+        self
+    }
+}
+
 /// One lease found by [`Ipam::leases`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {

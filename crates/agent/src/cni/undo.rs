@@ -64,11 +64,8 @@ impl Shared {
         let (record, data_dir) = debt;
         info!(pod = %record.pod, attachment = %record.attachment,
             "its removal was not finished: it is gone on with");
-        let ipam = IpamRequest {
-            network: record.network.clone(),
-            data_dir,
-            ..self.default_ipam(&record.attachment)
-        };
+        let ipam = IpamRequest { data_dir, ..self.default_ipam(&record.attachment) };
+        let ipam = ipam.for_lease_of(&record);
         self.undo_in_background(ipam.clone(), &record, true);
         if let Err(failure) = self.tear_down(node, ipam, record, &Piece::ALL.into()).await {
             warn!(error = chain(&failure), "Pod not removed: to be tried again");

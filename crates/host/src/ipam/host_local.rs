@@ -163,6 +163,15 @@ impl Store {
         Ok(leases)
     }
 
+    /// Releases one lease, if its holder is still the one that was seen. Says whether it was.
+    pub fn release_one(&self, seen: &Lease) -> Result<bool, IpamError> {
+        let held = self.leases()?.contains(seen);
+        if held {
+            self.forget(seen.ip)?;
+        }
+        Ok(held)
+    }
+
     /// Releases every lease whose attachment is not among `valid`; returns them.
     pub fn gc(&self, valid: &[Attachment]) -> Result<Vec<Lease>, IpamError> {
         let is_valid = |lease: &Lease| {

@@ -105,6 +105,8 @@ pub struct World {
     pub ports: BTreeMap<HostIfName, PodRecord>,
     /// Flows: who has some, and for which number.
     pub flows: BTreeMap<Attachment, OfPort>,
+    /// Networks in whose folders leases were looked for to release them.
+    pub released_from: Vec<String>,
     /// Pods of before whose ports are closed until policies follow.
     pub closed: BTreeSet<Attachment>,
     /// Addresses that have connections.

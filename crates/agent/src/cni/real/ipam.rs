@@ -138,9 +138,10 @@ impl Ipam for RealIpam {
         lease: &Lease,
     ) -> Result<(), IpamError> {
         let dir = self.conf(network, data_dir).lease_dir();
-        let holder =
+        let attachment =
             Attachment { container_id: lease.container_id.clone(), ifname: lease.ifname.clone() };
-        with_store(dir, "release", move |store| store.release(&holder).map(drop)).await?;
+        let seen = ipam::Lease { ip: lease.ip, attachment };
+        with_store(dir, "release", move |store| store.release_one(&seen).map(drop)).await?;
         Ok(())
     }
 }

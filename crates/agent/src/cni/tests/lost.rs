@@ -61,6 +61,22 @@ async fn pods_of_before_are_closed_unless_their_flows_are_there() {
     assert_eq!(world.flows.len(), 4, "they have their flows all the same");
 }
 
+/// A lease is in the folder of the network by whose name it was taken.
+#[tokio::test]
+async fn a_lease_is_found_when_the_network_has_another_name_by_now() {
+    let rig = mk_rig().await;
+    let mut renamed = mk_conf();
+    renamed["name"] = "renamed".into();
+    rig.create_netns("c1");
+    rig.add("c1").await.unwrap();
+    // Damaged, so that the ADD makes it again: under the new name.
+    rig.fake.world().ports.clear();
+    rig.add_with(mk_args("c1", &renamed)).await.unwrap();
+    rig.del("c1").await.unwrap();
+    let world = rig.fake.world();
+    assert_eq!(world.released_from, ["antrea", "renamed"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_being_unmade_gets_no_port_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -45,6 +45,24 @@ fn a_second_add_is_refused_and_the_first_keeps_its_address() {
 }
 
 #[test]
+fn one_lease_is_released_while_it_is_as_it_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let conf = mk_conf(dir.path(), r#""subnet":"10.0.0.0/24""#);
+    fs::create_dir_all(conf.lease_dir()).unwrap();
+    for ip in ["10.0.0.8", "10.0.0.9"] {
+        fs::write(conf.lease_dir().join(ip), "a\r\neth0").unwrap();
+    }
+    let store = Store::open(&conf).unwrap();
+    let seen = store.leases().unwrap();
+    fs::write(conf.lease_dir().join("10.0.0.8"), "b\r\neth0").unwrap();
+    assert!(!store.release_one(&seen[0]).unwrap(), "somebody else has it by now");
+    assert!(store.release_one(&seen[1]).unwrap());
+    assert!(!store.release_one(&seen[1]).unwrap(), "it is released");
+    let left: Vec<_> = store.leases().unwrap().into_iter().map(|lease| lease.ip).collect();
+    assert_eq!(left, [seen[0].ip], "the holder's other one stays");
+}
+
+#[test]
 fn leases_without_interface_are_still_released() {
     let dir = tempfile::tempdir().unwrap();
     let conf = mk_conf(dir.path(), r#""subnet":"10.0.0.0/24""#);
