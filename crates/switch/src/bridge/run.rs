@@ -119,6 +119,9 @@ pub(super) async fn run(
             Some((epoch, report)) = report_rx.recv() => {
                 if epoch == keeper.epoch {
                     keeper.report(report);
+                } else if matches!(report, Report::Failed(_)) {
+                    // That its connection broke may be known first: it failed all the same.
+                    keeper.n_failed = keeper.n_failed.saturating_add(1);
                 }
             }
             message = next_async(&mut keeper.async_rx) => match message {
