@@ -8,6 +8,7 @@ mod affinity;
 mod calls;
 pub(super) mod direct;
 pub(super) mod faults;
+mod host;
 mod kube_proxy;
 mod near;
 pub(super) mod node;

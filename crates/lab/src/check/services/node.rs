@@ -33,9 +33,15 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
     let world = World::make(&lab.0)?;
     let scene = Scene::new(&world, context.variant.family)?;
     let mut n = 0;
-    let steps: [(&str, Step<'_>); 11] = [
+    let steps: [(&str, Step<'_>); 15] = [
         ("nodes reach ClusterIPs", Scene::cluster_ips),
         ("node ports of every node, for everybody", Scene::node_ports),
+        (
+            "addresses that nodes get and lose serve node ports, and do not",
+            Scene::followed_addresses,
+        ),
+        ("tables of the firewall that somebody removes come back", Scene::removed_tables),
+        ("an agent starts while nftables refuses its rules", Scene::held_tables),
         ("rules of kube-proxy come first, and go", Scene::beside_kube_proxy),
         ("node ports with endpoints on this node only keep the client", Scene::local_node_ports),
         ("addresses of load balancers, and who may use them", Scene::balancers),
@@ -44,6 +50,7 @@ pub(in super::super) fn run(context: &Context<'_>) -> Result<Outcome> {
         ("endpoints that are a node's own, and policies Local", Scene::own_programs),
         ("endpoints on the client's node, or in its zone", Scene::nearness),
         ("the last endpoint serves while it ends", Scene::ending),
+        ("Services of another proxy, and those that are skipped", Scene::skipped),
         ("health ports tell which nodes have endpoints", Scene::health),
     ];
     for (what, step) in steps {
@@ -164,6 +171,11 @@ impl<'a> Scene<'a> {
         &self.nodes
     }
 
+    /// The families of the lab.
+    pub(super) fn family(&self) -> IpFamily {
+        self.family
+    }
+
     /// The host outside.
     pub(super) fn outside(&self) -> &Client {
         &self.outside
@@ -210,7 +222,7 @@ impl<'a> Scene<'a> {
     }
 
     /// A node's addresses at a node port.
-    fn at(&self, node: &Client, port: u16) -> Vec<SocketAddr> {
+    pub(super) fn at(&self, node: &Client, port: u16) -> Vec<SocketAddr> {
         node.addresses().iter().map(|ip| SocketAddr::new(*ip, port)).collect()
     }
 

@@ -379,13 +379,22 @@ impl<'a> World<'a> {
 
     /// Gives a Service more annotations.
     pub(super) fn annotate_service(&self, name: &str, annotations: &Value) -> Result<()> {
-        let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
+        self.merge_service(name, &serde_json::json!({ "annotations": annotations }))
+    }
+
+    /// Gives a Service more labels; `null` takes one away.
+    pub(super) fn label_service(&self, name: &str, labels: &Value) -> Result<()> {
+        self.merge_service(name, &serde_json::json!({ "labels": labels }))
+    }
+
+    fn merge_service(&self, name: &str, metadata: &Value) -> Result<()> {
+        let patch = serde_json::json!({ "metadata": metadata });
         cluster::run_async(async {
             let client = cluster::admin(self.store).await?;
             let set = objects::merge(&client, path("services", name), &patch).await;
             set.map_err(|error| LabError::new(error.chain()))
         })
-        .doing(|| format!("annotate Service {name}"))
+        .doing(|| format!("change Service {name}"))
     }
 
     /// Changes the status of a Service.
