@@ -13,9 +13,14 @@ use super::traffic::Way;
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::probe;
+use crate::variant::Datapath;
 
 /// Pause between two knocks on one way.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Within a second after flows change, Open vSwitch 3.1's own datapath may judge one in so many
+/// packets by what it cached for others (ARCHITECTURE.md). While policies are not there yet, many
+/// times as many are answered.
+const MISJUDGED: u64 = 100;
 /// Answers to this many knocks of before are still looked for.
 const WAITING: usize = 400;
 
@@ -72,19 +77,25 @@ impl Knocks {
         })
     }
 
-    /// Stops, and says how many knocks there were.
+    /// Stops, and says how many knocks there were, and how many were answered.
     ///
     /// # Errors
-    /// When one was answered.
-    pub(super) fn none_answered(self, what: &str) -> Result<u64> {
+    /// When one was answered; on a datapath that mistakes what it cached, when more were than such
+    /// mistakes explain.
+    pub(super) fn none_answered(self, what: &str, datapath: Datapath) -> Result<(u64, u64)> {
         let (n_tried, answered) = self.finish();
-        if answered.iter().all(|(_, n, _)| *n == 0) {
-            return Ok(n_tried);
+        let n_answered: u64 = answered.iter().map(|(_, n, _)| n).sum();
+        let is_explained = match datapath {
+            Datapath::Netdev => n_answered * MISJUDGED <= n_tried,
+            Datapath::System => n_answered == 0,
+        };
+        if is_explained {
+            return Ok((n_tried, n_answered));
         }
         let words = answered.iter().filter(|(_, n, _)| *n > 0);
         let words = words.map(|(way, n, ms)| format!("{n} on {way}, the first after {ms} ms"));
         Err(LabError::new(format!(
-            "{what}: answered though denied: {}",
+            "{what}: {n_answered} of {n_tried} answered though denied: {}",
             words.collect::<Vec<_>>().join("; ")
         )))
     }
