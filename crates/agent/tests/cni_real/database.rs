@@ -77,11 +77,11 @@ fn a_bridge_that_goes_before_its_first_flows_is_noticed() {
         ovsdb
     });
     ovs.kill_vswitchd();
-    let settled = runtime.block_on(async {
+    let (settled, _restored_tx) = runtime.block_on(async {
         let bridge = Bridge::start(BridgeConfig::new(mgmt, pipeline::fields::COOKIE_MARKER));
         let database = Database { ovsdb, bridge, name: "br-int".into(), ports: vec![] };
-        let (_restored_tx, restored) = watch::channel(true);
-        tokio::spawn(database.settle(restored, CancellationToken::new()))
+        let (restored_tx, restored) = watch::channel(true);
+        (tokio::spawn(database.settle(restored, CancellationToken::new())), restored_tx)
     });
     ovs.vsctl(&["--no-wait", "del-br", "br-int"]);
     let ended = runtime.block_on(async { tokio::time::timeout(DEADLINE, settled).await });
