@@ -513,6 +513,12 @@ impl Running {
     }
 
     fn list(&mut self, records: &Arc<Vec<PodRecord>>) {
+        // Those of before our start are told here alone.
+        for record in records.iter() {
+            if !self.records.iter().any(|known| known.attachment == record.attachment) {
+                self.records.push(record.clone());
+            }
+        }
         let events = self.pods.list(records);
         self.step(events);
     }
