@@ -20,13 +20,18 @@ pub enum Encryption {
 /// Largest MTU ever given to a Pod, in bytes; Linux veth pairs take no more than 65,535.
 pub const MAX_MTU: u32 = 65_000;
 
-/// Bytes that the way between nodes adds to a Pod's packet.
-pub fn overhead(tunnel: Option<TunnelType>, encryption: Encryption, underlay: IpAddr) -> u32 {
+/// Bytes that the way between nodes adds to a Pod's packet; `checksum` is `tunnelCsum`.
+pub fn overhead(
+    tunnel: Option<TunnelType>,
+    checksum: bool,
+    encryption: Encryption,
+    underlay: IpAddr,
+) -> u32 {
     let tunnel = match tunnel {
         // Outer IPv4 20, UDP 8, Geneve or VXLAN 8, inner Ethernet 14.
         Some(TunnelType::Geneve | TunnelType::Vxlan) => 50,
-        // Outer IPv4 20, GRE with key 8, inner Ethernet 14.
-        Some(TunnelType::Gre) => 42,
+        // Outer IPv4 20, GRE with key 8, inner Ethernet 14. UDP has a checksum anyway, GRE 4 bytes more.
+        Some(TunnelType::Gre) => 42 + if checksum { 4 } else { 0 },
         // Outer IPv4 20, TCP header 20, STT header 18, inner Ethernet 14.
         Some(TunnelType::Stt) => 72,
         None => 0,
@@ -65,9 +70,15 @@ mod tests {
             ("geneve in ESP", geneve, Encryption::Esp, v4, 88),
             ("wireguard over IPv4", geneve, Encryption::WireGuard, v4, 60),
             ("wireguard over IPv6", geneve, Encryption::WireGuard, v6, 80),
+            ("vxlan over IPv4", vxlan, Encryption::None, v4, 50),
+            ("gre over IPv6", gre, Encryption::None, v6, 62),
+            ("vxlan in ESP over IPv6", vxlan, Encryption::Esp, v6, 108),
+            ("gre in ESP", gre, Encryption::Esp, v4, 80),
         ] {
-            assert_eq!(overhead(tunnel, encryption, underlay), want, "{name}");
+            assert_eq!(overhead(tunnel, false, encryption, underlay), want, "{name}");
         }
+        assert_eq!(overhead(geneve, true, Encryption::None, v4), 50);
+        assert_eq!(overhead(gre, true, Encryption::None, v4), 46);
     }
 
     #[test]

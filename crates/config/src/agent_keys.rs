@@ -39,7 +39,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key::new("snatFullyRandomPorts", Kind::Bool, "false", No, "Takes masqueraded source ports fully at random."),
     Key::new("tunnelType", Kind::Enum(&["geneve", "vxlan", "gre", "stt"]), "geneve", Only(&["geneve", "vxlan", "gre"], NEXT), "Encapsulation between nodes."),
     Key::new("tunnelPort", PORT_OR_ZERO, "0", Yes, "Port of the tunnel; 0 takes the protocol's own."),
-    Key::new("tunnelCsum", Kind::Bool, "false", Yes, "Computes the outer UDP checksum."),
+    Key::new("tunnelCsum", Kind::Bool, "false", Yes, "Computes the checksum of the outer UDP header, or of GRE."),
     Key::new("defaultMTU", Kind::Int(0, 65000), "0", Yes, "MTU of Pods; 0 takes the transport interface's less the tunnel's overhead."),
     Key::new("hostProcPathPrefix", Kind::OptionalPath, "/host", Yes, "Put before /proc paths of network namespaces when the agent runs in a container."),
     Key::new("serviceCIDR", Kind::CidrV4, "10.96.0.0/12", PROXY, "IPv4 prefix of Services, needed only without AntreaProxy.").also("\"\""),

@@ -47,6 +47,7 @@ impl Shared {
         node: &Arc<Node>,
         request: &CmdRequest,
     ) -> Result<CniResult, CniFailure> {
+        let mtu = link_mtu(request, node)?;
         let used = node.ports.used_ofports().await?;
         let record = {
             let mut store = self.store();
@@ -71,7 +72,7 @@ impl Shared {
             self.store().remove(&request.attachment);
             return Err(CniFailure::Overdue);
         }
-        let mut job = self.mk_job(node, request.ipam.clone(), record);
+        let mut job = Job { mtu, ..self.mk_job(node, request.ipam.clone(), record) };
         match job.build(|record| self.claim(record)).await {
             Ok(()) => {
                 self.journal.note(&job.record).await;
@@ -158,6 +159,16 @@ impl Shared {
                     "a step that was too slow is not wholly undone"),
             }
         });
+    }
+}
+
+/// The MTU of a Pod's link: what the configuration wishes, else the node's.
+pub(super) fn link_mtu(request: &CmdRequest, node: &Node) -> Result<u32, CniFailure> {
+    let most = node.network.mtu;
+    match request.conf.mtu {
+        0 => Ok(most),
+        wished if wished <= most => Ok(wished),
+        wished => Err(CniFailure::Mtu { wished, most }),
     }
 }
 

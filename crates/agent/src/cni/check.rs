@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cni_api::CniResult;
 use openflow::MacAddr;
 
-use super::attach::mk_result;
+use super::attach::{link_mtu, mk_result};
+use super::drive::Job;
 use super::failure::CniFailure;
 use super::model::PodRecord;
 use super::request::{CmdRequest, RequestError};
@@ -44,7 +45,8 @@ impl Shared {
         request: &CmdRequest,
         record: &PodRecord,
     ) -> Result<(LinkSpec, MacAddr), CniFailure> {
-        let mut job = self.mk_job(node, request.ipam.clone(), record.clone());
+        let job = self.mk_job(node, request.ipam.clone(), record.clone());
+        let mut job = Job { mtu: link_mtu(request, node)?, ..job };
         job.addresses = node.network.addresses(&record.ips).ok_or_else(|| {
             NetError::Differs(format!("{:?} are not addresses of this node", record.ips))
         })?;

@@ -42,6 +42,8 @@ pub(super) struct Job {
     pub(super) record: PodRecord,
     pub(super) addresses: Vec<PodAddress>,
     pub(super) host_mac: MacAddr,
+    /// Of the link, in bytes.
+    pub(super) mtu: u32,
     /// How long one operation may take.
     pub(super) deadline: Duration,
     /// Operations that have not ended.
@@ -63,7 +65,7 @@ impl Job {
             host_name: self.record.host_name.clone(),
             netns: self.record.netns.clone(),
             mac: self.record.mac,
-            mtu: self.node.network.mtu,
+            mtu: self.mtu,
             addresses: self.addresses.clone(),
         }
     }

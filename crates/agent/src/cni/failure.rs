@@ -35,6 +35,14 @@ pub enum CniFailure {
         /// Whose it is.
         other: String,
     },
+    /// The network configuration wishes for more than passes between nodes.
+    #[error("mtu {wished} is more than the {most} that this node's Pods can have")]
+    Mtu {
+        /// Wished, in bytes.
+        wished: u32,
+        /// The node's, in bytes.
+        most: u32,
+    },
     /// No port number is free.
     #[error("no free OpenFlow port number")]
     NoPortNumber,
@@ -84,6 +92,7 @@ impl CniFailure {
             | Self::Flows(FlowsError::Missing(_)) => Code::CHECK_INTERFACE_FAILURE,
             Self::Ipam(_) | Self::AddressInUse { .. } => Code::IPAM_FAILURE,
             Self::Net(NetError::Netns { .. }) => Code::INVALID_NETNS,
+            Self::Mtu { .. } => Code::INVALID_NETWORK_CONFIG,
             Self::NoPortNumber
             | Self::Net(_)
             | Self::Ports(_)

@@ -187,6 +187,7 @@ impl Shared {
             record,
             addresses: Vec::new(),
             host_mac: MacAddr([0; 6]),
+            mtu: node.network.mtu,
             deadline: self.config.step_deadline,
             operations: TaskTracker::new(),
         }

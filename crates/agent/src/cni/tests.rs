@@ -113,7 +113,10 @@ impl Rig {
     async fn check(&self, container_id: &str, previous: &Value) -> Result<Value, Refused> {
         let mut conf = mk_conf();
         conf["prevResult"] = previous.clone();
-        let args = mk_args(container_id, &conf);
+        self.check_with(mk_args(container_id, &conf)).await
+    }
+
+    async fn check_with(&self, args: CniCmdArgs) -> Result<Value, Refused> {
         let request = Request::new(CniCmdRequest { cni_args: Some(args) });
         outcome(self.server.service().cmd_check(request).await.unwrap().into_inner())
     }

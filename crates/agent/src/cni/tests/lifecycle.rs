@@ -38,16 +38,51 @@ async fn a_container_is_connected_and_the_result_says_how() {
 }
 
 #[tokio::test]
-async fn an_old_configuration_gets_an_old_result() {
+async fn each_version_gets_its_own_result() {
+    for (version, old) in
+        [("0.3.0", true), ("0.3.1", true), ("0.4.0", true), ("1.0.0", false), ("1.1.0", false)]
+    {
+        let rig = mk_rig().await;
+        rig.create_netns("c1");
+        let mut conf = mk_conf();
+        conf["cniVersion"] = version.into();
+        conf["dns"] = json!({"nameservers": ["10.96.0.10"]});
+        let result = rig.add_with(mk_args("c1", &conf)).await.unwrap();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(result["ips"][0]["version"] == "4", old, "{version}");
+        assert_eq!(result["dns"], json!({"nameservers": ["10.96.0.10"]}));
+        conf["prevResult"] = result;
+        let checked = rig.check_with(mk_args("c1", &conf)).await;
+        let has_check = !version.starts_with("0.3");
+        let outcome = checked.map(drop).map_err(|refused| refused.code);
+        assert_eq!(outcome, if has_check { Ok(()) } else { Err(1) }, "{version}");
+        rig.del_with(mk_args("c1", &conf)).await.unwrap();
+        rig.server.wait_links_deleted().await;
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_link_has_the_mtu_that_the_configuration_wishes() {
     let rig = mk_rig().await;
     rig.create_netns("c1");
     let mut conf = mk_conf();
-    conf["cniVersion"] = "0.3.0".into();
-    conf["dns"] = json!({"nameservers": ["10.96.0.10"]});
+    conf["cniVersion"] = "1.1.0".into();
+    conf["mtu"] = 1451.into();
+    let too_large = mk_args("c2", &conf);
+    conf["mtu"] = 1400.into();
     let result = rig.add_with(mk_args("c1", &conf)).await.unwrap();
-    assert_eq!(result["cniVersion"], "0.3.0");
-    assert_eq!(result["ips"][0]["version"], "4");
-    assert_eq!(result["dns"], json!({"nameservers": ["10.96.0.10"]}));
+    assert_eq!(result["interfaces"][1]["mtu"], 1400);
+    conf["prevResult"] = result;
+    rig.check_with(mk_args("c1", &conf)).await.unwrap();
+
+    rig.create_netns("c2");
+    let refused = rig.add_with(too_large).await.unwrap_err();
+    assert_eq!(refused.code, 7);
+    assert!(refused.message.contains("1451") && refused.message.contains("1450"), "{refused:?}");
+    rig.del("c1").await.unwrap();
+    rig.server.wait_links_deleted().await;
+    rig.assert_empty();
 }
 
 #[tokio::test]
