@@ -150,7 +150,8 @@ async fn make(
         bail!("transport interface {} has no address", uplink.name);
     };
     let transport = own_addresses.transport;
-    let overhead = mtu::overhead(Some(config.tunnel_type), Encryption::None, transport);
+    let (tunnel, checksum) = (Some(config.tunnel_type), config.tunnel_csum);
+    let overhead = mtu::overhead(tunnel, checksum, Encryption::None, transport);
     let pod_mtu = mtu::pod_mtu(config.default_mtu, uplink.mtu, overhead);
     tracing::info!(
         datapath = datapath.as_str(),
@@ -267,11 +268,16 @@ fn policy_config(options: &Options, node: &NodeConfig, host_mark: HostMark) -> P
     }
 }
 
+/// Whose flows come first on a switch that starts empty: what opens a connection there has to have
+/// passed policies.
+pub(crate) const FIRST_OWNERS: [Owner; 3] = [FRAMEWORK, node_loop::OWNER, policy::OWNER];
+
 /// Begins to keep the bridge; what nobody claims there is deleted after so long.
 pub(crate) fn start_bridge(
     options: &Options,
     network: &NodeNetwork,
     sync_deadline: Duration,
+    first_owners: Vec<Owner>,
 ) -> Bridge {
     let socket = options.config.ovs_run_dir.join(format!("{}.mgmt", options.config.ovs_bridge));
     let mut config = BridgeConfig::new(socket, pipeline::fields::COOKIE_MARKER);
@@ -280,8 +286,7 @@ pub(crate) fn start_bridge(
     config.userspace_run_dir =
         (network.datapath == Datapath::Netdev).then(|| options.config.ovs_run_dir.clone());
     config.owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER, proxy::OWNER];
-    // What opens a connection on a switch that starts empty has to have passed policies.
-    config.first_owners = vec![FRAMEWORK, node_loop::OWNER, policy::OWNER];
+    config.first_owners = first_owners;
     if network.layout == LayoutFound::Other {
         tracing::info!("the bridge has another table layout: it is replaced as a whole");
         config.sync_mode = SyncMode::ReplaceLayout;

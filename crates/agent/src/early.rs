@@ -18,10 +18,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bring_up::{self, FRAMEWORK, Ground};
+use crate::bring_up::{self, FIRST_OWNERS, Ground};
 use crate::gateway::LayoutFound;
 use crate::health::NodeHealth;
-use crate::node_loop;
 use crate::nodes::{ClusterNode, NodeList};
 use crate::options::Options;
 use crate::policy;
@@ -56,7 +55,8 @@ impl Early<'_> {
             "this node has no Pod CIDR yet: Services are served to its own programs meanwhile"
         );
         let network = bring_up::bring_up(self.options, self.ovsdb, ground, own).await?;
-        let bridge = bring_up::start_bridge(self.options, &network, NEVER);
+        // No Pod is there for policies to protect.
+        let bridge = bring_up::start_bridge(self.options, &network, NEVER, Vec::new());
         let (host_tx, host_rx) = watch::channel(None);
         let first_list = self.nodes_rx.borrow().clone();
         let (node_loop, _) = bring_up::lay(
@@ -70,7 +70,7 @@ impl Early<'_> {
         .await?;
         if network.layout == LayoutFound::Other {
             // Nothing is sent before all say so, and flows of another layout are of no use.
-            for owner in [FRAMEWORK, node_loop::OWNER, policy::OWNER] {
+            for owner in FIRST_OWNERS {
                 bridge.synced(owner);
             }
         }

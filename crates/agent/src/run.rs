@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bring_up::{self, FRAMEWORK, NodeNetwork};
+use crate::bring_up::{self, FIRST_OWNERS, FRAMEWORK, NodeNetwork};
 use crate::cni::{self, Readiness};
 use crate::database::{self, Database};
 use crate::datapath::Datapath;
@@ -109,7 +109,7 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<()>
         up = coming_up.run() => up?,
     };
 
-    let bridge = bring_up::start_bridge(&options, &network, SYNC_DEADLINE);
+    let bridge = bring_up::start_bridge(&options, &network, SYNC_DEADLINE, FIRST_OWNERS.into());
     check_switch(&checks, bridge.state());
     registry.follow(bridge.state());
     let packets = bridge.clone();

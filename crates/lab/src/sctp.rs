@@ -7,7 +7,7 @@
 //! The userspace datapath of Open vSwitch 3.1 knows a connection of SCTP by its two addresses alone, for
 //! some time after its end too: where the next one is to be judged anew it is to forget ([`forget`]).
 //!
-//! Not here: what packets look like ([`packet`]).
+//! Not here: what packets look like (`packet`).
 
 mod packet;
 
