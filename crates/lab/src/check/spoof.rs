@@ -12,7 +12,8 @@ use super::frames::{
     BROADCAST, Mac, Sniffer, arp_claim, fragments, geneve, gre, ipv4, mac_of, parse_mac, send,
     tagged, udp, vxlan,
 };
-use super::{Context, Outcome, Pod, spoof_windows, spoof6};
+use super::spoof_windows::{self, FORGED, Hostile};
+use super::{Context, Outcome, Pod, spoof6};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::layout::{NodeLayout, OUTSIDE, node_address};
@@ -54,19 +55,22 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
         details["nftFlush"] = seen.flush;
     }
     if context.variant.family != IpFamily::Ipv4 {
-        attacks += spoof6::run(context)?;
+        let seen = spoof6::run(context)?;
+        attacks += seen.attacks;
+        details["sentBeforeFirstFlow6"] = json!(seen.early);
+        details["nftFlush6"] = seen.flush;
     }
     details["attacks"] = json!(attacks);
     Ok(Outcome::Passed(details))
 }
 
-/// What was tried over IPv4, with none of it arriving.
-struct Seen {
-    attacks: usize,
+/// What was tried in one family, with none of it arriving.
+pub(super) struct Seen {
+    pub(super) attacks: usize,
     /// Frames that were sent before a Pod's first flow.
-    early: u64,
+    pub(super) early: u64,
     /// What a flush of the node's rules meant.
-    flush: Value,
+    pub(super) flush: Value,
 }
 
 /// Tries everything; fails when any of it arrives.
@@ -128,7 +132,7 @@ fn over_ipv4(context: &Context<'_>) -> Result<Seen> {
     if stage.sniffers[0].saw(|frame| is_false_claim(frame, stage.own)) {
         arrived.push("forged ARP".into());
     }
-    if detour_by_mac(&node, &port, &stage)? {
+    if detour_by_mac(&node, &stage)? {
         arrived.push("detour by the veth's MAC".into());
     }
     if stage.sniffers[0].saw(|frame| holds(frame, b"spoof:fragments")) {
@@ -339,16 +343,58 @@ impl Stage<'_> {
 
 /// While the switch drops all of the Pod's packets, one addressed to the veth itself must not
 /// find another way through the node's kernel.
-fn detour_by_mac(node: &NodeLayout, port: &str, stage: &Stage<'_>) -> Result<bool> {
-    let (mac, own) = stage.own;
-    let text = "spoof:detour;";
-    let frame = ipv4(stage.veth, mac, own, OUTSIDE, UDP, &udp(4000, 4001, text.as_bytes()));
-    let block = Block::set(node, port, stage)?;
+pub(super) fn detour_by_mac(node: &NodeLayout, stage: &dyn Hostile) -> Result<bool> {
+    let frame = stage.outbound(stage.veth().1, "detour");
+    let block = Block::set(node, stage)?;
     stage.send(&[frame.clone(), frame.clone(), frame])?;
     // The kernel's way is shorter than the switch's: a moment is enough to see it.
     std::thread::sleep(Duration::from_millis(300));
     drop(block);
-    Ok(stage.sniffers[2].saw_text(text))
+    Ok(stage.left("detour"))
+}
+
+impl Hostile for Stage<'_> {
+    fn send(&self, frames: &[Vec<u8>]) -> Result<()> {
+        Stage::send(self, frames)
+    }
+
+    fn honest(&self, name: &str) -> Result<()> {
+        Stage::honest(self, name)
+    }
+
+    fn outbound(&self, to: Mac, name: &str) -> Vec<u8> {
+        let (mac, own) = self.own;
+        ipv4(to, mac, own, OUTSIDE, UDP, &udp(4000, 4001, format!("spoof:{name};").as_bytes()))
+    }
+
+    fn left(&self, name: &str) -> bool {
+        self.sniffers[2].saw_text(&format!("spoof:{name};"))
+    }
+
+    fn early(&self) -> Vec<Vec<u8>> {
+        let stranger = Ipv4Addr::new(10, 77, 1, 251);
+        let body = udp(4000, 4001, b"spoof:early;");
+        vec![
+            ipv4(self.victim.0, FORGED, stranger, self.victim.1, UDP, &body),
+            ipv4(self.gateway.0, FORGED, stranger, self.far, UDP, &body),
+            ipv4(self.gateway.0, FORGED, stranger, OUTSIDE, UDP, &body),
+            arp_claim(FORGED, FORGED, self.gateway.1),
+        ]
+    }
+
+    fn early_arrived(&self) -> bool {
+        let claim = arp_claim(FORGED, FORGED, self.gateway.1);
+        self.sniffers.iter().any(|s| s.saw_text("spoof:early;"))
+            || self.sniffers[0].saw(|frame| frame.starts_with(&claim))
+    }
+
+    fn gateway(&self) -> Mac {
+        self.gateway.0
+    }
+
+    fn veth(&self) -> (&str, Mac) {
+        (&self.port, self.veth)
+    }
 }
 
 /// A flow that drops all of a Pod's packets, so that what arrives came another way. The agent
@@ -360,8 +406,8 @@ pub(super) struct Block<'a> {
 
 impl<'a> Block<'a> {
     /// Sets it, and waits until it is in force.
-    pub(super) fn set(node: &'a NodeLayout, port: &str, stage: &Stage<'_>) -> Result<Self> {
-        let number = ovs::vsctl(node, &["get", "Interface", port, "ofport"])?;
+    pub(super) fn set(node: &'a NodeLayout, stage: &dyn Hostile) -> Result<Self> {
+        let number = ovs::vsctl(node, &["get", "Interface", stage.veth().0, "ofport"])?;
         let block = Self { node, port: number.trim().to_owned() };
         block.enforce(stage)?;
         Ok(block)
@@ -371,7 +417,7 @@ impl<'a> Block<'a> {
     /// own, and then it is set again and `work` is done again.
     pub(super) fn during<T>(
         &self,
-        stage: &Stage<'_>,
+        stage: &dyn Hostile,
         mut work: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         for _ in 0..5 {
@@ -387,17 +433,15 @@ impl<'a> Block<'a> {
         Err(LabError::new("the agent removed a foreign flow five times within a moment"))
     }
 
-    fn enforce(&self, stage: &Stage<'_>) -> Result<()> {
-        let ((mac, own), outside) = (stage.own, &stage.sniffers[2]);
+    fn enforce(&self, stage: &dyn Hostile) -> Result<()> {
         // What the datapath has cached of honest packets is let go a moment after the flow is there;
         // and the agent may have removed the flow by then.
         wait_for(Duration::from_secs(20), "the switch drops the Pod's packets", || {
             self.again().ok()?;
-            let text = format!("spoof:gate-{};", jiff::Timestamp::now().as_microsecond());
-            let body = udp(4000, 4001, text.as_bytes());
-            stage.send(&[ipv4(stage.gateway.0, mac, own, OUTSIDE, UDP, &body)]).ok()?;
+            let name = format!("gate-{}", jiff::Timestamp::now().as_microsecond());
+            stage.send(&[stage.outbound(stage.gateway(), &name)]).ok()?;
             std::thread::sleep(Duration::from_millis(100));
-            (!outside.saw_text(&text)).then_some(())
+            (!stage.left(&name)).then_some(())
         })
     }
 

@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use super::frames::{Mac, Sniffer, ethernet, mac_of, parse_mac, send};
-use super::spoof::{UDP, holds};
+use super::spoof::{Seen, UDP, detour_by_mac, holds};
+use super::spoof_windows::{self, FORGED, Hostile};
 use super::{Context, Pod};
 use crate::addressing;
 use crate::error::{LabError, Result};
@@ -40,17 +41,19 @@ struct Stage<'a> {
     outside: Ipv6Addr,
     gateway: (Mac, Ipv6Addr),
     nodes: [Ipv6Addr; 2],
+    veth: (String, Mac),
     sniffers: [Sniffer; 3],
 }
 
-/// Tries everything and gives the number of attacks of which none arrived.
-pub(super) fn run(context: &Context<'_>) -> Result<usize> {
+/// Tries everything; fails when any of it arrives.
+pub(super) fn run(context: &Context<'_>) -> Result<Seen> {
     let store = context.store()?;
     let node = store.layout().node("node-1");
     let hostile = context.pod("node-1", "spoof6-hostile")?;
     let victim = context.pod("node-1", "spoof6-victim")?;
     let far = context.pod("node-2", "spoof6-far")?;
     let gateway_mac = ovs::vsctl(&node, &["get", "Interface", "antrea-gw0", "mac_in_use"])?;
+    let port = hostile.sandbox.host_interface().unwrap_or_default();
     let stage = Stage {
         mac: mac_of(&hostile.sandbox.netns, "eth0")?,
         own: first(&hostile.sandbox.addresses())?,
@@ -65,6 +68,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<usize> {
             first(&addressing::node(IpFamily::Ipv6, 1))?,
             first(&addressing::node(IpFamily::Ipv6, 2))?,
         ],
+        veth: (port.clone(), mac_of(node.netns(), &port)?),
         sniffers: [
             Sniffer::start(&victim.sandbox.netns, "eth0")?,
             Sniffer::start(&far.sandbox.netns, "eth0")?,
@@ -102,13 +106,74 @@ pub(super) fn run(context: &Context<'_>) -> Result<usize> {
         stage.sniffers.iter().any(|s| s.saw(|frame| holds(frame, text.as_bytes())))
     };
     arrived.extend(hidden.iter().map(|(name, _)| name.as_str()).filter(|name| part_arrived(name)));
+    if detour_by_mac(&node, &stage)? {
+        arrived.push("detour by the veth's MAC");
+    }
     if arrived.is_empty() {
-        return Ok(packets.len() + messages.len() + hidden.len());
+        let early = spoof_windows::before_the_first_flow(context, &stage)?;
+        let flush = spoof_windows::after_a_flush(context, &stage)?;
+        return Ok(Seen {
+            attacks: packets.len() + messages.len() + hidden.len() + 1,
+            early,
+            flush,
+        });
     }
     Err(LabError::new(format!("arrived over IPv6: {}", arrived.join(", "))))
 }
 
+impl Hostile for Stage<'_> {
+    fn send(&self, frames: &[Vec<u8>]) -> Result<()> {
+        Stage::send(self, frames)
+    }
+
+    fn honest(&self, name: &str) -> Result<()> {
+        Stage::honest(self, name)
+    }
+
+    fn outbound(&self, to: Mac, name: &str) -> Vec<u8> {
+        self.packet(name, to, self.mac, self.own, self.outside)
+    }
+
+    fn left(&self, name: &str) -> bool {
+        let text = format!("spoof:{name};");
+        self.sniffers[2].saw(|frame| carries(frame, text.as_bytes()))
+    }
+
+    fn early(&self) -> Vec<Vec<u8>> {
+        vec![
+            self.packet("early", self.victim.0, FORGED, STRANGER, self.victim.1),
+            self.packet("early", self.gateway.0, FORGED, STRANGER, self.far),
+            self.packet("early", self.gateway.0, FORGED, STRANGER, self.outside),
+            self.claim(FORGED),
+        ]
+    }
+
+    fn early_arrived(&self) -> bool {
+        let claim = self.claim(FORGED);
+        let is_early = |frame: &[u8]| carries(frame, b"spoof:early;") || frame == claim;
+        self.sniffers.iter().any(|s| s.saw(is_early))
+    }
+
+    fn gateway(&self) -> Mac {
+        self.gateway.0
+    }
+
+    fn veth(&self) -> (&str, Mac) {
+        (&self.veth.0, self.veth.1)
+    }
+}
+
 impl Stage<'_> {
+    /// A neighbour advertisement to all nodes that gives the gateway this MAC address.
+    fn claim(&self, mac: Mac) -> Vec<u8> {
+        let gateway = self.gateway.1;
+        let mut body = vec![NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, 0x20, 0, 0, 0];
+        body.extend(gateway.octets());
+        body.extend([2, 1]);
+        body.extend(mac);
+        message(mac, gateway, ALL_NODES, body)
+    }
+
     fn send(&self, frames: &[Vec<u8>]) -> Result<()> {
         send(&self.hostile.sandbox.netns, "eth0", frames)
     }
@@ -204,10 +269,8 @@ impl Stage<'_> {
         ]
     }
 
-    fn message(&self, source: Ipv6Addr, to: (Ipv6Addr, Mac), mut body: Vec<u8>) -> Vec<u8> {
-        let sum = checksum(source, to.0, ICMP6, &body).to_be_bytes();
-        body[2..4].copy_from_slice(&sum);
-        ipv6(to.1, self.mac, source, to.0, ICMP6, body, 255)
+    fn message(&self, source: Ipv6Addr, to: (Ipv6Addr, Mac), body: Vec<u8>) -> Vec<u8> {
+        message(self.mac, source, to, body)
     }
 }
 
@@ -224,6 +287,13 @@ fn carries(frame: &[u8], text: &[u8]) -> bool {
     frame.get(12..14) == Some(&[0x86, 0xdd])
         && frame.get(20) == Some(&UDP)
         && frame.get(62..).is_some_and(|payload| payload.starts_with(text))
+}
+
+/// An ICMPv6 message of the link, whose own checksum field is nought.
+fn message(from: Mac, source: Ipv6Addr, to: (Ipv6Addr, Mac), mut body: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(source, to.0, ICMP6, &body).to_be_bytes();
+    body[2..4].copy_from_slice(&sum);
+    ipv6(to.1, from, source, to.0, ICMP6, body, 255)
 }
 
 fn ipv6(

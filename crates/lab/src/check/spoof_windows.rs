@@ -1,31 +1,53 @@
 //! Moments in which a guard could be missing: before a new Pod's first flow, and after somebody
 //! flushed the node's nftables rules.
 
-use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::Context;
-use super::frames::{Mac, Sniffer, arp_claim, ipv4, send, udp};
-use super::spoof::{Block, Stage};
+use super::frames::{Mac, send};
+use super::spoof::Block;
 use crate::error::{Doing, LabError, Result};
 use crate::interrupt::wait_for;
-use crate::layout::{NodeLayout, OUTSIDE};
+use crate::layout::NodeLayout;
 use crate::netns;
 use crate::preflight::program;
 use crate::sandbox::{PodIdentity, Runtime};
 
-const UDP: u8 = 17;
 /// New Pods that try to be faster than their flows.
 const N_EARLY: usize = 5;
+/// The MAC address that forged frames come from.
+pub(super) const FORGED: Mac = [2, 0xba, 0xd0, 0, 0, 7];
+
+/// A hostile Pod, in one family.
+pub(super) trait Hostile {
+    /// Sends frames as they are.
+    fn send(&self, frames: &[Vec<u8>]) -> Result<()>;
+    /// An honest packet reaches everyone.
+    fn honest(&self, name: &str) -> Result<()>;
+    /// A datagram from the Pod's own address to the outside, with `spoof:NAME;` in it, for the link
+    /// that has this address.
+    fn outbound(&self, to: Mac, name: &str) -> Vec<u8>;
+    /// Whether it arrived outside.
+    fn left(&self, name: &str) -> bool;
+    /// Frames from [`FORGED`], as good as a Pod can make them that knows its neighbours; all that can
+    /// carry text have `spoof:early;` in it.
+    fn early(&self) -> Vec<Vec<u8>>;
+    /// Whether one of those arrived anywhere.
+    fn early_arrived(&self) -> bool;
+    /// The gateway's MAC address.
+    fn gateway(&self) -> Mac;
+    /// The node's end of the Pod's link: its name, and its MAC address.
+    fn veth(&self) -> (&str, Mac);
+}
 
 /// Programs that send from a Pod's namespace as soon as it has a link, while its ADD goes on.
-pub(super) fn before_the_first_flow(context: &Context<'_>, stage: &Stage<'_>) -> Result<u64> {
+pub(super) fn before_the_first_flow(context: &Context<'_>, stage: &dyn Hostile) -> Result<u64> {
     let store = context.store()?;
     let runtime = Runtime::new(store.layout(), "node-1");
-    let sent = AtomicU64::new(0);
+    let (sent, early) = (AtomicU64::new(0), stage.early());
     for n in 0..N_EARLY {
         let name = format!("spoof-early-{n}");
         let pod = PodIdentity { namespace: "check".into(), uid: format!("check-{name}"), name };
@@ -35,7 +57,7 @@ pub(super) fn before_the_first_flow(context: &Context<'_>, stage: &Stage<'_>) ->
         let attached = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
-                    if netns::exists(&path) && send(&path, "eth0", &early(stage)).is_ok() {
+                    if netns::exists(&path) && send(&path, "eth0", &early).is_ok() {
                         sent.fetch_add(1, Ordering::SeqCst);
                     }
                 }
@@ -53,41 +75,18 @@ pub(super) fn before_the_first_flow(context: &Context<'_>, stage: &Stage<'_>) ->
         return Err(LabError::new("no Pod had its link for long enough to send anything"));
     }
     stage.honest("honest-early")?;
-    if stage.sniffers.iter().any(|s| s.saw_text("spoof:early;"))
-        || stage.sniffers[0].saw(|frame| claims(frame, stage.gateway.1))
-    {
+    if stage.early_arrived() {
         return Err(LabError::new("a forged frame arrived while its Pod's ADD was going on"));
     }
     Ok(sent)
 }
 
-/// Forged frames, as good as a Pod can make them that knows its neighbours.
-fn early(stage: &Stage<'_>) -> [Vec<u8>; 4] {
-    let stranger = Ipv4Addr::new(10, 77, 1, 251);
-    let own: Mac = [2, 0xba, 0xd0, 0, 0, 7];
-    let body = udp(4000, 4001, b"spoof:early;");
-    [
-        ipv4(stage.victim.0, own, stranger, stage.victim.1, UDP, &body),
-        ipv4(stage.gateway.0, own, stranger, stage.far, UDP, &body),
-        ipv4(stage.gateway.0, own, stranger, OUTSIDE, UDP, &body),
-        arp_claim(own, own, stage.gateway.1),
-    ]
-}
-
-/// An ARP frame of the early Pods that claims an address.
-fn claims(frame: &[u8], address: Ipv4Addr) -> bool {
-    frame.get(12..14) == Some(&[8, 6])
-        && frame.get(22..28) == Some(&[2, 0xba, 0xd0, 0, 0, 7])
-        && frame.get(28..32) == Some(&address.octets())
-}
-
 /// After `nft flush ruleset` in the node's namespace: how soon the agent's rules are back, and what
 /// went round the switch until then.
-pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<Value> {
+pub(super) fn after_a_flush(context: &Context<'_>, stage: &dyn Hostile) -> Result<Value> {
     let node = context.store()?.layout().node("node-1");
     let before = ruleset(&node)?;
     let mut detour = Detour { stage, n: 0 };
-    let outside = &stage.sniffers[2];
     let none_arrive = |detour: &mut Detour<'_>, block: &Block<'_>| -> Result<bool> {
         block.during(stage, || {
             let first = detour.n;
@@ -95,10 +94,10 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
                 detour.send()?;
             }
             std::thread::sleep(Duration::from_millis(200));
-            Ok(detour.arrived(outside, first) == 0)
+            Ok(detour.arrived(first) == 0)
         })
     };
-    let block = Block::set(&node, &stage.port, stage)?;
+    let block = Block::set(&node, stage)?;
     if !none_arrive(&mut detour, &block)? {
         return Err(LabError::new("frames to the veth's own MAC went round the switch"));
     }
@@ -111,12 +110,12 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
     })?;
     let repaired = flushed.elapsed();
     drop(block);
-    let (tried, arrived) = (detour.n - first, detour.arrived(outside, first));
+    let (tried, arrived) = (detour.n - first, detour.arrived(first));
     wait_for(Duration::from_secs(10), "all nftables rules are back", || {
         (lines(&ruleset(&node).ok()?) == lines(&before)).then_some(())
     })?;
     let all_back = flushed.elapsed();
-    let block = Block::set(&node, &stage.port, stage)?;
+    let block = Block::set(&node, stage)?;
     if !none_arrive(&mut detour, &block)? {
         return Err(LabError::new("frames go round the switch though the rules are back"));
     }
@@ -131,22 +130,24 @@ pub(super) fn after_a_flush(context: &Context<'_>, stage: &Stage<'_>) -> Result<
 
 /// Numbered frames to the MAC of the Pod's own veth, for which the node's kernel is the receiver.
 struct Detour<'a> {
-    stage: &'a Stage<'a>,
+    stage: &'a dyn Hostile,
     n: u64,
 }
 
 impl Detour<'_> {
     fn send(&mut self) -> Result<()> {
-        let (mac, own) = self.stage.own;
-        let text = format!("spoof:detour-{};", self.n);
-        let body = udp(4000, 4001, text.as_bytes());
+        let frame = self.stage.outbound(self.stage.veth().1, &Self::name(self.n));
         self.n += 1;
-        self.stage.send(&[ipv4(self.stage.veth, mac, own, OUTSIDE, UDP, &body)])
+        self.stage.send(&[frame])
     }
 
     /// How many of those from number `first` on arrived.
-    fn arrived(&self, sniffer: &Sniffer, first: u64) -> usize {
-        (first..self.n).filter(|n| sniffer.saw_text(&format!("spoof:detour-{n};"))).count()
+    fn arrived(&self, first: u64) -> usize {
+        (first..self.n).filter(|n| self.stage.left(&Self::name(*n))).count()
+    }
+
+    fn name(n: u64) -> String {
+        format!("detour-{n}")
     }
 }
 
