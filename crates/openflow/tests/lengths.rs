@@ -282,3 +282,23 @@ proptest! {
         written("meter", total, &meter);
     }
 }
+
+/// A switch gets all groups in bundles.
+#[test]
+fn a_group_that_can_be_written_has_room_in_a_bundle() {
+    for actions in 0..4 {
+        for n in (1..4095).rev() {
+            let add = Message::GroupMod(GroupMod::Add(group(n, actions)));
+            if !written("buckets", n, &add) {
+                continue;
+            }
+            let (bundle, flags) = (BundleId(1), BundleFlags::ATOMIC);
+            let message = Message::BundleAdd(BundleAdd { bundle, flags, message: Box::new(add) });
+            assert!(
+                written("buckets in a bundle", n, &message),
+                "{n} buckets of {actions} actions"
+            );
+            break;
+        }
+    }
+}

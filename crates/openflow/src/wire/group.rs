@@ -77,20 +77,19 @@ const MOD_HEADER: usize = 16;
 /// What a description has beside buckets and selection method: the headers of message and list (16)
 /// and its own (16).
 const DUMP_OVERHEAD: usize = 16 + 16;
+/// What a change in a bundle has: the message around it (16), its own header (8) and its beginning.
+const BUNDLE_OVERHEAD: usize = 16 + 8 + MOD_HEADER;
 /// What statistics have beside 16 bytes for each bucket: the headers of message and list (16) and
 /// their own (40).
 const STATS_OVERHEAD: usize = 16 + 40;
 
-/// Whether a switch can tell the group again: Open vSwitch takes one whose description is too long
-/// and then cuts it off somewhere.
+/// Whether a bundle can hold the group, and a switch can tell it again: Open vSwitch takes one whose
+/// description is too long and then cuts it off somewhere.
 fn check_dump_len(len: usize, n_buckets: usize) -> Result<(), EncodeError> {
     let max = usize::from(u16::MAX);
-    if len > max - DUMP_OVERHEAD {
-        return Err(EncodeError::TooLong {
-            what: "buckets of a group",
-            len,
-            max: max - DUMP_OVERHEAD,
-        });
+    let most = max - DUMP_OVERHEAD.max(BUNDLE_OVERHEAD);
+    if len > most {
+        return Err(EncodeError::TooLong { what: "buckets of a group", len, max: most });
     }
     let len = n_buckets.saturating_mul(16);
     if len > max - STATS_OVERHEAD {

@@ -82,6 +82,9 @@ impl EncodedIntents {
     }
 }
 
+/// The longest message that the one around it in a bundle (16 bytes) leaves room for.
+const LONGEST_IN_BUNDLE: usize = u16::MAX as usize - 16;
+
 impl EncodedFlow {
     /// Encodes a flow in the form in which the switch gives it back.
     pub fn new(flow: Flow) -> Result<Self, EncodeError> {
@@ -95,7 +98,14 @@ impl EncodedFlow {
         collect_learn_cookies(&flow.actions, &mut learn_cookies);
         let message = Message::FlowMod(FlowMod::add(flow));
         match message.encode(Xid(0)) {
-            Ok(bytes) => Ok(Self { bytes: kept(&bytes), learn_cookies }),
+            Ok(bytes) if bytes.len() <= LONGEST_IN_BUNDLE => {
+                Ok(Self { bytes: kept(&bytes), learn_cookies })
+            }
+            Ok(bytes) => {
+                let (what, len) = ("a flow in a bundle", bytes.len());
+                let error = EncodeError::TooLong { what, len, max: LONGEST_IN_BUNDLE };
+                Err(Box::new((message, error)))
+            }
             Err(error) => Err(Box::new((message, error))),
         }
     }
@@ -242,6 +252,23 @@ mod tests {
     use openflow::message::FlowModCommand;
 
     use super::*;
+
+    #[test]
+    fn what_is_taken_has_room_in_a_bundle() {
+        let long = |n_actions| {
+            let actions =
+                vec![
+                    Action::Conjunction { id: openflow::ConjId(1), clause: 1, n_clauses: 2 };
+                    n_actions
+                ];
+            EncodedFlow::new(Flow::new(TableId(1), 5, openflow::Match::new()).actions(actions))
+        };
+        let longest = (4000..4200).rev().find_map(|n| long(n).ok()).unwrap();
+        let mut addition = Vec::new();
+        longest.view().write_addition(&mut addition);
+        assert!(addition.len() <= LONGEST_IN_BUNDLE, "{}", addition.len());
+        assert!(addition.len() > LONGEST_IN_BUNDLE - 200, "{}", addition.len());
+    }
 
     #[test]
     fn what_is_left_out_comes_back() {
