@@ -2,8 +2,9 @@
 //! transactions, monitor updates, JSON-RPC framing.
 //!
 //! Pure data: JSON in, types out, and back. Opens no socket and keeps no state but the stream
-//! [`Splitter`] and the monitored [`Snapshot`] (kept by a [`Monitor`] over reconnects). What a server sends is untrusted: every decoder
-//! returns an error that names the table and column, and none panics.
+//! [`Splitter`] and the monitored [`Snapshot`]; a [`Monitor`] can go on with it where a connection
+//! broke off. What a server sends is untrusted: every decoder returns an error that names the table
+//! and column, and none panics.
 //!
 //! Not here: the connection, reconnects, ports and bridges as operations (`switch::ovsdb_session`).
 

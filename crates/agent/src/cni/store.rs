@@ -11,8 +11,8 @@ use openflow::OfPort;
 
 use super::model::{HostIfName, PodName, PodRecord};
 
-/// The numbers given to Pods: above those of an administrator's own ports, below those of the
-/// tunnel and the gateway.
+/// The numbers given to Pods: above those of the tunnel, of the gateway and of an administrator's
+/// own ports.
 const POD_OFPORTS: std::ops::RangeInclusive<u32> = 64..=32767;
 
 /// Whether an interface is complete.

@@ -1,4 +1,5 @@
-//! OpenFlow port numbers that are asked for when our own ports are made.
+//! OpenFlow port numbers of our own ports in tests and examples. The agent asks for lower ones of the
+//! tunnel and the gateway, and flows go by the numbers that the switch gave.
 
 use openflow::OfPort;
 
