@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
-use antrea_lab::{cli::Cli, run};
+use antrea_lab::cli::Cli;
+use antrea_lab::{preflight, run};
 use clap::Parser;
 
 fn main() -> ExitCode {
     // Another provider may not be installed before: this is the first statement.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    preflight::raise_descriptor_limit();
     run::main(Cli::parse())
 }

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use crate::error::{Doing, LabError, Result};
 use crate::layout::Layout;
 use crate::ovs::SCHEMA;
@@ -21,6 +23,25 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
 ];
+
+/// What scenarios hold open at once, of sockets most of all, with much to spare.
+const DESCRIPTORS: u64 = 16_384;
+
+/// Lets this process, and those it starts, have as many descriptors as scenarios need: the usual
+/// 1,024 are too few.
+pub fn raise_descriptor_limit() {
+    let limit = Resource::RLIMIT_NOFILE;
+    let Ok((soft, hard)) = getrlimit(limit) else { return };
+    if soft >= DESCRIPTORS {
+        return;
+    }
+    // Root may go above the hard limit.
+    let raised = setrlimit(limit, DESCRIPTORS, hard.max(DESCRIPTORS))
+        .or_else(|_| setrlimit(limit, hard, hard));
+    if let Err(error) = raised {
+        crate::ui::warn(format!("no more than {soft} descriptors can be had: {error}"));
+    }
+}
 
 /// Fails unless we are root.
 ///
