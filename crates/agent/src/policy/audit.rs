@@ -106,11 +106,11 @@ fn rotate(config: &AuditConfig) -> io::Result<()> {
 }
 
 /// What of a packet and the rule that it met stands in the log; none for what is no IP packet.
-pub(super) fn entry(
+pub(super) fn entry<'a>(
     what: &PolicyPacket,
     rule: Option<&RuleInfo>,
     packet: &PacketIn,
-    pods: &[PodRecord],
+    pods: impl IntoIterator<Item = &'a PodRecord>,
 ) -> Option<Entry> {
     let headers = Headers::read(&packet.data).ok()?;
     let named = rule.and_then(|rule| rule.policy.rules.get(rule.rule));
@@ -118,7 +118,7 @@ pub(super) fn entry(
         Direction::Ingress => headers.dst,
         Direction::Egress => headers.src,
     };
-    let applied_to = pods.iter().find(|record| record.ips.contains(&own));
+    let applied_to = pods.into_iter().find(|record| record.ips.contains(&own));
     Some(Entry {
         table: pipeline::fields::table_name(packet.table),
         policy: rule.and_then(RuleInfo::source).cloned(),

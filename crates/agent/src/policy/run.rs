@@ -117,7 +117,10 @@ struct Running {
     started: Instant,
     pods: Pods,
     closings: Closings,
+    /// Made since our start: these are told before they are published.
     records: Vec<PodRecord>,
+    /// As last published.
+    interfaces: Arc<Vec<PodRecord>>,
     names: [BTreeSet<String>; 3],
     broken: BTreeSet<Kind>,
     listed: BTreeSet<Kind>,
@@ -183,6 +186,7 @@ impl PolicyLoop {
             pods: Pods::default(),
             closings: Closings::default(),
             records: Vec::new(),
+            interfaces: Arc::default(),
             names: Default::default(),
             broken: BTreeSet::new(),
             listed: BTreeSet::new(),
@@ -513,12 +517,7 @@ impl Running {
     }
 
     fn list(&mut self, records: &Arc<Vec<PodRecord>>) {
-        // Those of before our start are told here alone.
-        for record in records.iter() {
-            if !self.records.iter().any(|known| known.attachment == record.attachment) {
-                self.records.push(record.clone());
-            }
-        }
+        self.interfaces = Arc::clone(records);
         let events = self.pods.list(records);
         self.step(events);
     }
@@ -591,7 +590,8 @@ impl Running {
     /// Logs who decided about a packet.
     fn log(&mut self, packet: &packets::ToLog) {
         let rule = packet.what.rule.and_then(|id| self.realizer.rule(id));
-        let entry = audit::entry(&packet.what, rule.as_ref(), &packet.packet, &self.records);
+        let pods = self.records.iter().chain(self.interfaces.iter());
+        let entry = audit::entry(&packet.what, rule.as_ref(), &packet.packet, pods);
         let Some(entry) = entry else { return };
         let line = self.audit.packet(self.started.elapsed(), entry);
         self.write_lines(line.as_slice());
